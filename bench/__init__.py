@@ -1,0 +1,1 @@
+"""Benchmarks: one command, method and figures in the README beside this file."""

@@ -1,0 +1,1 @@
+"""The gateway: decides, records and answers signed requests."""

@@ -1,0 +1,1 @@
+"""What an agent runs: signed calls, heartbeats, trust in a lease, the fence guard."""

@@ -1,0 +1,1 @@
+"""The book: the one writer, the tree, the receipts and the checkpoints."""

@@ -1,0 +1,1 @@
+"""Keeps what was decided: the store contract and its engines."""

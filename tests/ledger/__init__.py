@@ -1,0 +1,1 @@
+"""Tests of the sequencer, the tree and the receipts."""

@@ -1,0 +1,1 @@
+"""Checks by tools that are not ours."""

@@ -1,0 +1,1 @@
+"""One exercise for every store engine."""

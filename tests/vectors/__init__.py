@@ -1,0 +1,1 @@
+"""Committed test vectors and their generator."""

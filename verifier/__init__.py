@@ -1,0 +1,1 @@
+"""Reads, checks and reports. Imports nothing of this project, opens no socket, reads no clock."""
