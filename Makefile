@@ -1,0 +1,84 @@
+# Every target sets up what it needs; a second run starts at once. Needed beforehand: Python 3.11+ with venv, and make.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+PEERS := .venv-peers
+LOCKER := .venv-lock
+BIN := $(VENV)/bin
+# Hashes are demanded for every file, wheels only, and pip never resolves anything by itself.
+PIP_INSTALL := pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
+
+.PHONY: help demo test lint format types unit docs bench outside lock clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+demo: $(VENV)/stamp-base  ## gateway, swarm, receipt, offline check, one flipped byte refused
+	@$(BIN)/python -m gateway demo
+
+test: lint unit  ## everything CI runs: lint, types, tests
+
+lint: $(VENV)/stamp-test  ## ruff check, ruff format --check, mypy --strict
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(VENV)/stamp-test  ## the tests alone: first side by side, then those that must run alone
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not serial and not outside"
+	$(BIN)/python -m pytest -q -m "serial and not outside" || test $$? -eq 5  # 5: no test is serial
+
+format: $(VENV)/stamp-test  ## rewrite the code in the house format
+	@$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+docs: $(VENV)/stamp-test  ## write the generated tables of docs/ again
+	@$(BIN)/python -m tests.house.docs
+
+bench: $(VENV)/stamp-test  ## the figures of bench/README.md on this machine
+	@$(BIN)/python -m bench
+
+outside: $(VENV)/stamp-test $(PEERS)/stamp  ## checks by tools that are not ours (Go, openssl, PyPI peers)
+	@PEERS_PYTHON=$(CURDIR)/$(PEERS)/bin/python $(BIN)/python -m pytest -q -rs -m outside || test $$? -eq 5
+
+lock: $(LOCKER)/stamp  ## write requirements/*.txt again from pyproject.toml (UPGRADE=1 takes newer versions)
+	@compile() { $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+	    $(if $(UPGRADE),--upgrade) "$$@"; }
+	compile pyproject.toml -o requirements/verifier.txt
+	compile pyproject.toml --extra gateway --group build -o requirements/base.txt
+	compile pyproject.toml --extra gateway --group test -o requirements/test.txt
+	compile --group peers -o requirements/peers.txt
+
+clean:  ## remove environments and caches, never a data directory
+	@rm -rf $(VENV) $(PEERS) $(LOCKER) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+
+# --- set-up ---------------------------------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.x")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/stamp-base: requirements/base.txt pyproject.toml | $(BIN)/python
+	@echo "setting up $(VENV) from requirements/base.txt"
+	$(BIN)/python -m $(PIP_INSTALL) -r requirements/base.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/stamp-test: requirements/test.txt $(VENV)/stamp-base
+	@echo "setting up $(VENV) from requirements/test.txt"
+	$(BIN)/python -m $(PIP_INSTALL) -r requirements/test.txt
+	touch $@
+
+$(PEERS)/stamp: requirements/peers.txt
+	@$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m $(PIP_INSTALL) -r requirements/peers.txt
+	touch $@
+
+$(LOCKER)/stamp:
+	@$(PYTHON) -m venv $(LOCKER)
+	$(LOCKER)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	touch $@
