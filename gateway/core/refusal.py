@@ -1,0 +1,128 @@
+"""The numbered table of refusals. Its order is their precedence and part of the protocol.
+
+A refusal is a value, never an exception: somebody asked properly and the answer is no. A row's `name`
+is the member `error` on the wire, its `number` is an identifier that is never reused, and its place in
+TABLE says which refusal wins when several apply. The documents print this table and a test compares.
+
+Source: docs/protocol.md, refusals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Retry = Literal["never", "same_request", "new_request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One row of the table.
+
+    `retry` tells a client what may help: nothing, the same request later, or a request signed anew
+    under a fresh idempotency key. `is_receipted` is False for refusals that leave no entry, because a
+    stranger or a replay must not be able to make the ledger grow. `advice` is the second sentence, for
+    a person at a terminal.
+    """
+
+    name: str
+    number: int
+    status: int
+    retry: Retry
+    is_receipted: bool
+    advice: str
+
+
+OUTSIDE_WINDOW = Refusal(
+    "outside_window", 101, 401, "new_request", False,
+    "The signature is too old or from the future: set this machine's clock and sign again.",
+)  # fmt: skip
+AGENT_UNKNOWN = Refusal(
+    "agent_unknown", 102, 401, "never", False,
+    "This key is not enrolled here: ask an operator to run `tallystick agent add` with your DID.",
+)  # fmt: skip
+AGENT_REMOVED = Refusal(
+    "agent_removed", 103, 403, "never", False,
+    "An operator removed this key: ask them to enrol it again, or use another key.",
+)  # fmt: skip
+UNKNOWN_HISTORY = Refusal(
+    "unknown_history", 104, 409, "new_request", False,
+    "The anchor is no checkpoint of this ledger: keep the one you hold, it may prove a second history,"
+    " and post it to the ledger's dispute door.",
+)  # fmt: skip
+NONCE_REUSED = Refusal(
+    "nonce_reused", 201, 409, "new_request", False,
+    "This nonce was used before: sign the retry anew, with the same idempotency key.",
+)  # fmt: skip
+IDEMPOTENCY_MISMATCH = Refusal(
+    "idempotency_mismatch", 202, 422, "never", False,
+    "This idempotency key belongs to a different request: use a fresh key for new work.",
+)  # fmt: skip
+OPERATOR_REQUIRED = Refusal(
+    "operator_required", 105, 403, "never", True,
+    "Only an operator may do this: sign with an operator's key.",
+)  # fmt: skip
+AGENT_NOT_FOUND = Refusal(
+    "agent_not_found", 106, 404, "never", True,
+    "No such agent is enrolled: list the agents and check the DID.",
+)  # fmt: skip
+LEDGER_DISPUTED = Refusal(
+    "ledger_disputed", 401, 409, "never", True,
+    "Two histories of this ledger are known, so nothing is granted: ask its operator.",
+)  # fmt: skip
+LEASE_UNKNOWN = Refusal(
+    "lease_unknown", 402, 404, "never", True,
+    "No such lease is known here: check the lease id, or acquire again.",
+)  # fmt: skip
+LEASE_NOT_YOURS = Refusal(
+    "lease_not_yours", 403, 403, "never", True,
+    "Another agent holds this lease: only its holder may renew or release it.",
+)  # fmt: skip
+LEASE_RELEASED = Refusal(
+    "lease_released", 404, 409, "never", True,
+    "This lease was released: a renewal never brings it back, acquire again.",
+)  # fmt: skip
+LEASE_EXPIRED = Refusal(
+    "lease_expired", 405, 409, "new_request", True,
+    "This lease ran out: stop the work it covered, then acquire again.",
+)  # fmt: skip
+LEASE_MISMATCH = Refusal(
+    "lease_mismatch", 406, 409, "never", True,
+    "This lease covers other resources: name exactly those it was granted for.",
+)  # fmt: skip
+NOT_HOLDER = Refusal(
+    "not_holder", 407, 409, "new_request", True,
+    "You hold no lease on exactly these resources: acquire first, or name the lease id.",
+)  # fmt: skip
+LEASE_HELD = Refusal(
+    "lease_held", 408, 409, "new_request", True,
+    "Another agent holds it: wait `retryAfterMs`, with some jitter, and ask again.",
+)  # fmt: skip
+DECISION_FAILED = Refusal(
+    "decision_failed", 901, 500, "new_request", True,
+    "The gateway could not decide, so nothing was granted: tell its operator the sequence number.",
+)  # fmt: skip
+
+TABLE: tuple[Refusal, ...] = (
+    OUTSIDE_WINDOW,
+    AGENT_UNKNOWN,
+    AGENT_REMOVED,
+    UNKNOWN_HISTORY,
+    NONCE_REUSED,
+    IDEMPOTENCY_MISMATCH,
+    OPERATOR_REQUIRED,
+    AGENT_NOT_FOUND,
+    LEDGER_DISPUTED,
+    LEASE_UNKNOWN,
+    LEASE_NOT_YOURS,
+    LEASE_RELEASED,
+    LEASE_EXPIRED,
+    LEASE_MISMATCH,
+    NOT_HOLDER,
+    LEASE_HELD,
+    DECISION_FAILED,
+)
+
+BY_NAME: Mapping[str, Refusal] = MappingProxyType({row.name: row for row in TABLE})
