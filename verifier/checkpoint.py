@@ -1,0 +1,45 @@
+"""C2SP checkpoints: the signed note in which a log commits to its size and root.
+
+Source: docs/protocol.md 7 (checkpoints); C2SP tlog-checkpoint v1.0.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from verifier.merkle import EMPTY_ROOT, HASH_BYTES
+from verifier.note import Note, is_key_name, parse_note
+from verifier.wire import Malformed, decode_base64, decode_decimal, encode_base64
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A parsed, *unverified* checkpoint: `size` leaves have the 32-byte `root` in the log named `origin`."""
+
+    origin: str
+    size: int
+    root: bytes
+    note: Note
+
+
+def checkpoint_text(origin: str, size: int, root: bytes) -> str:
+    """Return the text that log and witnesses sign."""
+    return f"{origin}\n{size}\n{encode_base64(root)}\n"
+
+
+def parse_checkpoint(data: bytes) -> Checkpoint:
+    """Return the checkpoint in note `data`.
+
+    Non-empty extension lines are allowed, though they look wrong: C2SP lets other logs write them, and a signature
+    covers them. Our logs never do. Malformed: a size above 2^53-1, or size 0 with another root than the empty one.
+    """
+    note = parse_note(data)
+    rows = note.text[:-1].split("\n")
+    if len(rows) < 3 or not all(rows):
+        raise Malformed("a checkpoint is an origin, a size and a root, one a line, without empty lines")
+    origin, size, root = rows[0], decode_decimal(rows[1]), decode_base64(rows[2], HASH_BYTES)
+    if not is_key_name(origin):
+        raise Malformed("a checkpoint's origin holds no space, plus sign or control character")
+    if size == 0 and root != EMPTY_ROOT:
+        raise Malformed("a checkpoint of size 0 must have the empty root")
+    return Checkpoint(origin, size, root, note)
