@@ -1,0 +1,154 @@
+"""Settings of one gateway: the file `tallystick.json` in the data directory.
+
+Only what may differ between two gateways of one ledger is a setting. Everything a decision depends on (origin,
+authorities, parameters, operators) is in entry 0 of the ledger, where an auditor reads it too, and not repeated here.
+The table below is the single source: the loader, `docs/settings.md` and the messages are read from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SETTINGS_FILE = "tallystick.json"
+SETTINGS_BYTES_MAX = 65_536
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+class SettingError(Exception):
+    """A setting that can't be used; the text names the file, the setting, its bound and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: `is_allowed` is the test behind the words of `bound`."""
+
+    name: str
+    attribute: str
+    meaning: str
+    unit: str
+    default: int | str
+    bound: str
+    is_allowed: Callable[[object], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings in force; one attribute per row of SETTINGS."""
+
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 8420
+    metrics_port: int = 9464
+    connections_max: int = 1024
+    keepalive_seconds: int = 20
+    body_seconds: int = 5
+    handler_seconds: int = 30
+    drain_seconds: int = 20
+    drain_delay_seconds: int = 0
+    log_level: str = "INFO"
+
+
+def _between(low: int, high: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _is_host(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 253 and value.isascii() and " " not in value
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("listenHost", "listen_host", "Address the gateway listens on; TLS belongs to a proxy in front of it.",
+            "address", "127.0.0.1", "1 to 253 ASCII characters without space", _is_host),
+    Setting("listenPort", "listen_port", "Port the gateway listens on; 0 takes a free one.",
+            "port", 8420, "0 to 65535", _between(0, 65_535)),
+    Setting("metricsPort", "metrics_port", "Loopback port of the Prometheus metrics; 0 turns them off.",
+            "port", 9464, "0 to 65535", _between(0, 65_535)),
+    Setting("connectionsMax", "connections_max", "Open connections; one more is closed at once.",
+            "connections", 1024, "1 to 65536", _between(1, 65_536)),
+    Setting("keepaliveSeconds", "keepalive_seconds",
+            "How long a silent connection, or one that has not finished its header, stays open.",
+            "s", 20, "1 to 300", _between(1, 300)),
+    Setting("bodySeconds", "body_seconds", "How long a body may take to arrive after its header.",
+            "s", 5, "1 to 60", _between(1, 60)),
+    Setting("handlerSeconds", "handler_seconds", "How long one request may take in all.",
+            "s", 30, "1 to 300", _between(1, 300)),
+    Setting("drainSeconds", "drain_seconds", "How long a stopping gateway waits for requests that are being answered.",
+            "s", 20, "1 to 300", _between(1, 300)),
+    Setting("drainDelaySeconds", "drain_delay_seconds",
+            "How long a stopping gateway keeps listening with /readyz at 503, so that a balancer looks away first.",
+            "s", 0, "0 to 60", _between(0, 60)),
+    Setting("logLevel", "log_level", "The least severe log line that is written.",
+            "level", "INFO", " | ".join(LOG_LEVELS), lambda value: value in LOG_LEVELS),
+)
+_BY_NAME: Mapping[str, Setting] = {row.name: row for row in SETTINGS}
+
+
+def settings_from(values: Mapping[str, object], where: str = SETTINGS_FILE) -> Settings:
+    """Return the settings named in `values`, defaults for the rest; SettingError names the first bad one."""
+    chosen: dict[str, object] = {}
+    for name, value in values.items():
+        row = _BY_NAME.get(name)
+        if row is None:
+            raise SettingError(f"{where}: there is no setting {name!r}; known are {', '.join(sorted(_BY_NAME))}")
+        if not row.is_allowed(value):
+            raise SettingError(f"{where}: setting {name} must be {row.bound} ({row.unit}), found {_shown(value)}")
+        chosen[row.attribute] = value
+    return Settings(**chosen)  # type: ignore[arg-type]  # is_allowed has just checked each value
+
+
+def load_settings(folder: Path) -> Settings:
+    """Return the settings of the data directory `folder`; SettingError when the file is missing or wrong."""
+    path = folder / SETTINGS_FILE
+    try:
+        with path.open("rb") as file:
+            raw = file.read(SETTINGS_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise SettingError(f"{path} does not exist; `tallystick init --data {folder}` makes a ledger there") from None
+    except OSError as error:
+        raise SettingError(f"{path} can't be read: {error.strerror}") from error
+    return settings_from(_parsed(raw, path), str(path))
+
+
+def save_settings(folder: Path, settings: Settings) -> None:
+    """Write every setting, defaults included, so that the file shows what can be changed; refuses an existing file."""
+    values = {row.name: getattr(settings, row.attribute) for row in SETTINGS}
+    descriptor = os.open(folder / SETTINGS_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(values, indent=2) + "\n")
+
+
+def settings_table() -> str:
+    """Return the settings as the Markdown table of docs/settings.md (a test compares the two)."""
+    lines = ["| setting | meaning | unit | default | bound |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| `{row.name}` | {row.meaning} | {row.unit} | `{row.default}` | {row.bound.replace('|', 'or')} |"
+        for row in SETTINGS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _parsed(raw: bytes, path: Path) -> dict[str, object]:
+    if len(raw) > SETTINGS_BYTES_MAX:
+        raise SettingError(f"{path} is longer than {SETTINGS_BYTES_MAX} bytes")
+    try:
+        values = json.loads(raw, object_pairs_hook=_no_duplicates)
+    except ValueError as error:
+        raise SettingError(f"{path} is not a JSON object with each name once: {error}") from error
+    if not isinstance(values, dict):
+        raise SettingError(f"{path} must hold one JSON object")
+    return values
+
+
+def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a name stands twice")
+    return values
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"a value of {len(text)} characters"
