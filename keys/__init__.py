@@ -1,1 +1,1 @@
-"""Makes, keeps and publishes keys: private key files, public key texts, and the signed key document in all its forms."""
+"""Makes, keeps and publishes keys: private key files, public key texts, and the signed key document."""
