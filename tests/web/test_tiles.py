@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.tiles import Tile, bundle, is_within, node_positions, parse_tile_path, tiles_of
+from gateway.web.tiles import Tile, bundle, is_within, node_positions, parse_tile_path, tiles_of
 
 ONE_SPELLING = [
     ("tile/0/000", Tile(0, 0, 256)),
