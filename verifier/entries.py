@@ -13,7 +13,7 @@ Rules that the shape of a leaf cannot show (checked over a whole ledger): `seq` 
 changes only at `service.started`, by one; `timeMs` never decreases; `prev` is the SHA-256 of the previous leaf's bytes;
 `genesis` is the RFC 6962 leaf hash of entry 0 (64 zeros in entry 0 itself).
 
-Source: docs/protocol.md 4 (entry types), 3 (bodies). Design: security.md §1–4 and §8, decisions.md §2 and §7.
+Source: docs/protocol.md 12 (entries), 5 (bodies), 21 (limits). Design: security.md §1–4 and §8, decisions.md §2 and §7.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from verifier.wire import (
     parse_canonical,
 )
 
-# Units are in the names; each bound is repeated in docs/protocol.md 3.
+# Units are in the names; each bound is repeated in docs/protocol.md 21.
 TTL_MS_MIN, TTL_MS_MAX, TTL_MS_DEFAULT = 1_000, 3_600_000, 30_000
 RESOURCES_MAX = 256  # names in one request
 RESOURCE_BYTES_MAX = 1_024  # one name
@@ -147,7 +147,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9-]{0,31}:", re.ASCII)
 def check_resource(name: str) -> None:
     """Raise Malformed unless `name` is `scheme:path` as the protocol spells it; the text says how to spell it.
 
-    Source: docs/protocol.md 3.2, security.md §8.
+    Source: docs/protocol.md 3, security.md §8.
     """
     hint = resource_hint(name)
     if hint is not None:
@@ -532,7 +532,7 @@ BODY_DEFAULTS: Mapping[str, JsonValue] = MappingProxyType({"mode": "write", "ttl
 def check_body(action: str, body: JsonObject) -> None:
     """Raise MemberError (a Malformed) unless `body` is a body of `action`; the text names member, bound and remedy.
 
-    Used by the gateway's door and by ladder step 10, so both always agree. Source: docs/protocol.md 3.3.
+    Used by the gateway's door and by ladder step 10, so both always agree. Source: docs/protocol.md 5.2.
     """
     members = ACTION_BODIES.get(action)
     if members is None:
@@ -744,7 +744,7 @@ def parse_leaf(unverified_bytes: bytes) -> Leaf:
     """Parse one leaf by the table, or raise Malformed naming the member.
 
     Canonical restricted JSON of at most LEAF_BYTES_MAX bytes. Evidence is only measured here; request.py judges it.
-    Source: docs/protocol.md 4.1.
+    Source: docs/protocol.md 12.1, 12.2.
     """
     value = parse_canonical(unverified_bytes, bytes_max=LEAF_BYTES_MAX)
     kind = value.get("type")
@@ -853,7 +853,7 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
 def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
     """Return the first member in which a leaf differs from the checked body it answers or the stated default, or None.
 
-    A lease id that the request left open may be filled in by the leaf; nothing else may. Source: docs/protocol.md 4.3,
+    A lease id that the request left open may be filled in by the leaf; nothing else may. Source: docs/protocol.md 16.5 (d),
     security.md §2 (d).
     """
     action = leaf.action

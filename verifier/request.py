@@ -1,0 +1,136 @@
+"""The signed-request profile tallystick-v1: every grammar of the door, and the signature base.
+
+The gateway's door and ladder step 10 (evidence.py) read requests with the same functions, so an honest gateway never
+stores evidence that the verifier refuses. The grammar is so narrow (no escapes, no component parameters, one member)
+that no RFC 8941 parser is needed: `params` is the received text, and nobody writes it anew.
+Source: docs/protocol.md 4; RFC 9421, RFC 9530. Vectors: RFC 9421 B.2.6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from verifier.entries import ORIGIN, SKEW_MS, WINDOW_S_MAX
+from verifier.wire import Malformed, decode_base64, decode_decimal, encode_base64
+
+READ_COMPONENTS = frozenset({"@method", "@authority", "@path", "@query", "tallystick-anchor"})
+BODY_COMPONENTS = READ_COMPONENTS | {"content-type", "content-digest", "idempotency-key"}
+PARAMETERS = frozenset({"created", "expires", "keyid", "alg", "nonce", "tag"})
+TAG = "tallystick-v1"
+CONTENT_TYPE = "application/json"
+
+_LABEL = r"[a-z][a-z0-9_-]{0,31}"
+_COMPONENT = r'"@?[a-z][a-z0-9-]{0,31}"'
+_VALUE = r'(?:[0-9]{1,15}|"[ !#-\[\]-~]{0,256}")'
+_PARAMS = rf"(?:;[a-z]{{1,16}}={_VALUE}){{1,12}}"
+_INPUT = re.compile(rf"({_LABEL})=(\((?P<components>{_COMPONENT}(?: {_COMPONENT}){{0,15}})\)(?P<params>{_PARAMS}))")
+_PARAM = re.compile(rf";([a-z]{{1,16}})=({_VALUE})")
+_SIGNATURE = re.compile(rf"({_LABEL})=:([A-Za-z0-9+/]{{86}}==):")
+_NONCE = re.compile(r"[A-Za-z0-9_-]{22,64}")
+_PATH = re.compile(r"(?!.*(?://|/\.))/[A-Za-z0-9._~/-]{0,254}")
+_QUERY = re.compile(r'\?[!"$-~]{0,255}')
+_IDEMPOTENCY_KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"')
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureInput:
+    """One member of `Signature-Input`; `params` is the exact value of @signature-params, from the parenthesis on."""
+
+    label: str
+    components: tuple[str, ...]
+    params: str
+    created: int
+    expires: int
+    keyid: str
+    nonce: str
+
+    def is_inside_window(self, time_ms: int, skew_ms: int = SKEW_MS) -> bool:
+        """Say whether the signature counts at `time_ms`: 0 < life ≤ 300 s, widened by `skew_ms` on both sides."""
+        is_short = 0 < self.expires - self.created <= WINDOW_S_MAX
+        return is_short and self.created * 1000 - skew_ms <= time_ms < self.expires * 1000 + skew_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The history a signer saw: the ledger `origin` had `root` (32 bytes) at `size` ≥ 1."""
+
+    origin: str
+    size: int
+    root: bytes
+
+
+def parse_signature_input(value: str) -> SignatureInput:
+    """Parse the one member of a `Signature-Input` field. Coverage is the caller's check: compare with *_COMPONENTS."""
+    match = _INPUT.fullmatch(value)
+    if match is None:
+        raise Malformed(f"Signature-Input: {len(value)} characters, not one member label=(components);parameters")
+    components = tuple(match["components"][1:-1].split('" "'))
+    pairs = _PARAM.findall(match["params"])
+    params = dict(pairs)
+    if len(set(components)) != len(components) or len(params) != len(pairs):
+        raise Malformed("Signature-Input: a component or parameter appears twice; name each once")
+    if params.keys() != PARAMETERS:
+        raise Malformed("Signature-Input: the parameters are exactly created, expires, keyid, alg, nonce and tag")
+    if params["alg"] != '"ed25519"' or params["tag"] != f'"{TAG}"':
+        raise Malformed(f'Signature-Input: alg must be "ed25519" and tag "{TAG}"')
+    keyid, nonce = params["keyid"], params["nonce"][1:-1]
+    if not keyid.startswith('"did:key:z6Mk') or len(keyid) != 58:
+        raise Malformed("Signature-Input: keyid must be a did:key of 56 characters, quoted")
+    if not params["nonce"].startswith('"') or _NONCE.fullmatch(nonce) is None:
+        raise Malformed("Signature-Input: nonce must be 22 to 64 characters of A-Z a-z 0-9 _ -, quoted")
+    created, expires = decode_decimal(params["created"]), decode_decimal(params["expires"])
+    return SignatureInput(match[1], components, match[2], created, expires, keyid[1:-1], nonce)
+
+
+def parse_signature(value: str, label: str) -> bytes:
+    """Return the 64 bytes of the one member of a `Signature` field, which must have this label."""
+    match = _SIGNATURE.fullmatch(value)
+    if match is None or match[1] != label:
+        raise Malformed("Signature: one member under the label of Signature-Input, label=:base64 of 64 bytes:")
+    return decode_base64(match[2], 64)
+
+
+def signature_base(signature_input: SignatureInput, values: Mapping[str, str]) -> bytes:
+    """Return the bytes that were signed (RFC 9421 2.5); `values` maps each covered component to its field value."""
+    missing = [name for name in signature_input.components if name not in values]
+    if missing:
+        raise Malformed(f"Signature-Input: {len(missing)} covered components have no value in this request")
+    lines = [f'"{name}": {values[name]}\n' for name in signature_input.components]
+    return ("".join(lines) + f'"@signature-params": {signature_input.params}').encode("utf-8")
+
+
+def content_digest(body: bytes) -> str:
+    """Return the one accepted `Content-Digest` of these wire bytes, also for an empty body."""
+    return f"sha-256=:{encode_base64(sha256(body).digest())}:"
+
+
+def parse_anchor(value: str) -> Anchor:
+    """Parse a `tallystick-anchor` field: origin, size, base64 root, with single spaces."""
+    parts = value.split(" ")
+    if len(parts) != 3 or not ORIGIN.check(parts[0]):
+        raise Malformed("tallystick-anchor: <origin> <size> <base64 root>, with single spaces")
+    anchor = Anchor(parts[0], decode_decimal(parts[1]), decode_base64(parts[2], 32))
+    if anchor.size == 0:
+        raise Malformed("tallystick-anchor: size must be at least 1; a newcomer uses size 1 and the genesis hash")
+    return anchor
+
+
+def parse_idempotency_key(value: str) -> str:
+    """Return the text between the quotes of an `Idempotency-Key` field."""
+    match = _IDEMPOTENCY_KEY.fullmatch(value)
+    if match is None:
+        raise Malformed('Idempotency-Key: a quoted string of 1 to 255 printable ASCII characters without " and \\')
+    return match[1]
+
+
+def is_path(value: str) -> bool:
+    """Say whether `value` is a path that every proxy and framework spells alike: no %, no //, no /. in it."""
+    return _PATH.fullmatch(value) is not None
+
+
+def is_query(value: str) -> bool:
+    """Say whether `value` is an @query component: the question mark is always there."""
+    return _QUERY.fullmatch(value) is not None
