@@ -1,0 +1,183 @@
+"""Writes the generated tables of docs/ from the code: `make docs`, or `python -m tests.house.docs`.
+
+A block stands between `<!-- generated: NAME -->` and `<!-- end generated -->`; BLOCKS says which function writes it.
+The test beside this file compares, so a table in a document can't drift from the code.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from gateway.actions import ACTIONS
+from gateway.config import settings_table
+from gateway.core import refusal
+from gateway.web.problem import ROWS
+from tests.house.example import example
+from verifier.entries import (
+    ACTION_BODIES,
+    BODY_DEFAULTS,
+    COMMON_MEMBERS,
+    ENTRY_TYPES,
+    EVIDENCE_MEMBERS,
+    ONE_OF,
+    PARAMETER_DEFAULTS,
+    EntryType,
+    Member,
+)
+from verifier.verdict import Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ("docs/protocol.md", "docs/settings.md")
+_BLOCK = re.compile(r"(<!-- generated: ([a-z]+) -->\n)(.*?)(<!-- end generated -->)", re.DOTALL)
+_RETRY = {"never": "never", "same_request": "same request", "new_request": "new request"}
+_MEANING = {
+    Outcome.VALID: "everything that was asked for holds",
+    Outcome.INVALID: "something is wrong: a signature, a hash, a form, a rule",
+    Outcome.INDETERMINATE: "nothing is wrong, but the requested level was not reached, or something is not known here",
+    Outcome.SPLIT: "two histories under one log's signature: keep both files, they are the proof",
+}
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a Markdown table; a vertical bar inside a cell is escaped."""
+
+    def line(cells: Iterable[object]) -> str:
+        return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |\n"
+
+    head = tuple(head)
+    return line(head) + line("---" for _ in head) + "".join(map(line, rows))
+
+
+def refusals() -> str:
+    """The refusals in their order of precedence."""
+    rows = (
+        (f"`{r.name}`", r.number, r.status, _RETRY[r.retry], "yes" if r.is_receipted else "no", r.advice)
+        for r in refusal.TABLE
+    )
+    return table(("error", "number", "status", "retry", "receipt", "what to do"), rows)
+
+
+def problems() -> str:
+    """The problems of the door."""
+    rows = ((f"`{row.code}`", row.status, row.title, row.advice) for row in ROWS.values())
+    return table(("code", "status", "title", "what to do"), rows)
+
+
+def actions() -> str:
+    """What can be asked, by whom, and which entries it may write."""
+    rows = (
+        (f"`{a.name}`", f"`{a.method} {a.path}`", a.signer, a.summary, ", ".join(map(short, a.answers)) or "none")
+        for a in ACTIONS.values()
+    )
+    return table(("action", "request", "signer", "what it does", "entries"), rows)
+
+
+def bodies() -> str:
+    """The members of each action's body."""
+    rows: list[tuple[object, ...]] = []
+    for action, members in ACTION_BODIES.items():
+        one_of = ONE_OF.get(action, ())
+        rows += [(f"`{action}`", f"`{m.name}`", m.kind.bound, need(m, one_of)) for m in members]
+    return table(("action", "member", "bound", "needed"), rows)
+
+
+def need(member: Member, one_of: tuple[str, ...]) -> str:
+    """Say whether a member of a body must be there, and what stands for it when it is not."""
+    if member.name in one_of:
+        return f"exactly one of {' and '.join(f'`{name}`' for name in one_of)}"
+    if member.is_required:
+        return "yes"
+    return f"no; `{BODY_DEFAULTS[member.name]}`" if member.name in BODY_DEFAULTS else "no"
+
+
+def common() -> str:
+    """The members of every leaf, then those of the evidence."""
+    rows = [
+        (f"`{m.name}`", m.kind.bound, "yes" if m.is_required else "no") for m in COMMON_MEMBERS if m.name != "request"
+    ]
+    rows += [(f"`request.{m.name}`", m.kind.bound, "with a request") for m in EVIDENCE_MEMBERS]
+    return table(("member", "bound", "needed"), rows)
+
+
+def entries() -> str:
+    """One row for each entry type."""
+    rows = (
+        (short(t.type), cause_of(t), t.actor_rule, ", ".join(map(marked, t.members)), ", ".join(t.cites) or "–")
+        for t in ENTRY_TYPES.values()
+    )
+    return table(("type", "cause", "actor", "members beside the common ones", "cites once"), rows)
+
+
+def cause_of(entry: EntryType) -> str:
+    """The action whose request causes the entry, or who does."""
+    if entry.cause == "gateway":
+        return "gateway"
+    return f"`{entry.action}`" if entry.action else "any action"
+
+
+def marked(member: Member) -> str:
+    """A member's name; a question mark says that it may be absent."""
+    return f"`{member.name}{'' if member.is_required else '?'}`"
+
+
+def short(entry_type: str) -> str:
+    """`lease.granted` for tallystick/lease.granted/1."""
+    return f"`{entry_type.split('/')[1]}`"
+
+
+def parameters() -> str:
+    """The parameters of entry 0."""
+    return table(("parameter", "value"), ((f"`{name}`", f"{value:,}") for name, value in PARAMETER_DEFAULTS.items()))
+
+
+def verdicts() -> str:
+    """Each verdict with its exit code; 2 is not a verdict."""
+    rows: list[tuple[object, ...]] = [(o.name.lower(), exit_code(o), meaning) for o, meaning in _MEANING.items()]
+    rows.append(("–", 2, "no verdict: wrong usage, or a file that can't be read"))
+    return table(("verdict", "exit code", "meaning"), sorted(rows, key=lambda row: str(row[1])))
+
+
+def exit_code(outcome: Outcome) -> int:
+    """The exit code of a report whose gravest finding is `outcome`."""
+    return {Outcome.VALID: 0, Outcome.INVALID: 1, Outcome.INDETERMINATE: 3, Outcome.SPLIT: 4}[outcome]
+
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "example": example,
+    "actions": actions,
+    "bodies": bodies,
+    "refusals": refusals,
+    "problems": problems,
+    "common": common,
+    "entries": entries,
+    "parameters": parameters,
+    "verdicts": verdicts,
+    "settings": settings_table,
+}
+
+
+def rendered(text: str) -> str:
+    """Return the document with every block written anew; KeyError for a block nobody writes."""
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]]()}\n{found[4]}", text)
+
+
+def block_names(text: str) -> list[str]:
+    """The names of a document's blocks, in order."""
+    return [found[2] for found in _BLOCK.finditer(text)]
+
+
+def main() -> int:
+    """Write the documents; say which changed."""
+    for name in DOCUMENTS:
+        path = ROOT / name
+        before = path.read_text("utf-8")
+        after = rendered(before)
+        if after != before:
+            path.write_text(after, "utf-8")
+            print(f"written: {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

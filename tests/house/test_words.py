@@ -1,0 +1,59 @@
+"""Words that must not be in a tracked file: paths of one machine, hosts of registries, keys."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Put together from pieces, so that this file does not find itself.
+FORBIDDEN = {
+    "a path of one machine": re.compile(r"(?<![\w.-])/(?:ro" r"ot|ho" r"me/[a-z]+|Us" r"ers|wo" r"rk)/[\w.-]"),
+    "a registry's host": re.compile(
+        r"py" r"pi\.org|pythonho" r"sted\.org|registry\.np" r"mjs|proxy\.gol" r"ang|deb\.deb" r"ian|find-li" r"nks",
+        re.IGNORECASE,
+    ),
+    "a private key": re.compile(r"BEGIN [A-Z ]*PRIV" r"ATE KEY"),
+}
+BYTES_MAX = 2_000_000
+
+
+def tracked() -> list[str]:
+    """Every file that git tracks, or that stands here where git is not."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode == 0:
+        return [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    return [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file() and ".venv" not in str(path)]
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_tracked_file_holds(what: str) -> None:
+    found = [
+        f"{name}:{number}: {hit[0]}"
+        for name in tracked()
+        for number, line in enumerate((ROOT / name).read_text("utf-8", errors="replace").splitlines(), 1)
+        if (hit := FORBIDDEN[what].search(line))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("a path of one machine", "open('/home/somebody/x')"),
+        ("a path of one machine", "cd /root/x"),
+        ("a registry's host", "https://pypi.org/simple"),
+        ("a private key", "-----BEGIN ENCRYPTED PRIVATE KEY-----"),
+    ],
+)
+def test_the_patterns_find_what_they_are_for(what: str, line: str) -> None:
+    assert FORBIDDEN[what].search(line)
+
+
+def test_no_tracked_file_is_large() -> None:
+    assert [name for name in tracked() if (ROOT / name).stat().st_size > BYTES_MAX] == []
+
+
+def test_no_lock_format_with_addresses_is_tracked() -> None:
+    assert [name for name in tracked() if Path(name).name in {"uv.lock", "pylock.toml", "poetry.lock"}] == []
