@@ -2,7 +2,7 @@
 
 Lengths are checked everywhere: SHA-256(0x01 || a || b) does not say where a ends, so a proof with hashes of other
 lengths could move bytes between siblings. Checks return None or False and never raise.
-Source: docs/protocol.md 6 (tree); RFC 6962 section 2.1; RFC 9162 sections 2.1.3.2 and 2.1.4.2.
+Source: docs/protocol.md 6 (tree); RFC 6962 section 2.1; the checks as in transparency-dev/merkle proof/verify.go.
 """
 
 from __future__ import annotations
@@ -27,66 +27,51 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 def root_from_inclusion(index: int, size: int, leaf: bytes, path: Sequence[bytes]) -> bytes | None:
     """Return the root of the tree of `size` leaves that holds leaf hash `leaf` at `index`; None when `path` can't fit.
 
-    `path` begins with the leaf's sibling. Source: RFC 9162 section 2.1.3.2.
+    `path` begins with the leaf's sibling.
     """
-    if not 0 <= index < size or len(leaf) != HASH_BYTES or any(len(part) != HASH_BYTES for part in path):
+    if not 0 <= index < size or any(len(part) != HASH_BYTES for part in (leaf, *path)):
         return None
-    node, last, root = index, size - 1, leaf
-    for part in path:
-        if last == 0:
-            return None  # longer than the tree is high
-        if node & 1 or node == last:
-            root = node_hash(part, root)
-            while not node & 1 and node:
-                node >>= 1
-                last >>= 1
-        else:
-            root = node_hash(root, part)
-        node >>= 1
-        last >>= 1
-    return root if last == 0 else None  # otherwise shorter than the tree is high
+    inner = (index ^ (size - 1)).bit_length()  # levels at which the leaf's branch is not the tree's right edge
+    if len(path) != inner + (index >> inner).bit_count():
+        return None
+    return _climb(leaf, index, path, inner)
 
 
 def is_consistent(size1: int, root1: bytes, size2: int, root2: bytes, path: Sequence[bytes]) -> bool:
     """Say whether `path` proves that the first `size1` leaves of tree (size2, root2) are tree (size1, root1).
 
-    The empty tree is consistent with every tree, by an empty path. Source: RFC 9162 section 2.1.4.2.
+    The empty tree is consistent with every tree, by an empty path.
     """
     if any(len(part) != HASH_BYTES for part in (root1, root2, *path)) or not 0 <= size1 <= size2:
         return False
-    if size1 == size2:
-        return not path and root1 == root2
-    if size1 == 0:
-        return not path and root1 == EMPTY_ROOT
-    if not path:
+    if size1 in (0, size2):
+        return not path and root1 == (root2 if size1 == size2 else EMPTY_ROOT)
+    level = (size1 & -size1).bit_length() - 1  # of the last complete subtree of the old tree: where the path begins
+    index = (size1 - 1) >> level
+    inner = (index ^ ((size2 - 1) >> level)).bit_length()
+    if index:
+        seed, path = (path[0] if path else b""), path[1:]
+    else:
+        seed = root1  # the old tree is that subtree, so the path leaves it out
+    if not seed or len(path) != inner + (index >> inner).bit_count():
         return False
-    is_power_of_two = size1 & (size1 - 1) == 0
-    first, *rest = [root1, *path] if is_power_of_two else path
-    node, last = size1 - 1, size2 - 1
-    while node & 1:
-        node >>= 1
-        last >>= 1
-    old = new = first
-    for part in rest:
-        if last == 0:
-            return False
-        if node & 1 or node == last:
-            old, new = node_hash(part, old), node_hash(part, new)
-            while not node & 1 and node:
-                node >>= 1
-                last >>= 1
-        else:
-            new = node_hash(new, part)
-        node >>= 1
-        last >>= 1
-    return last == 0 and old == root1 and new == root2
+    old = [part for bit, part in enumerate(path) if bit >= inner or index >> bit & 1]  # what lies left of the old edge
+    return _climb(seed, -1, old, 0) == root1 and _climb(seed, index, path, inner) == root2
+
+
+def _climb(node: bytes, index: int, path: Sequence[bytes], inner: int) -> bytes:
+    """Return the root above `node`: sides by the bits of `index` for `inner` levels, then every sibling on the left."""
+    for level, part in enumerate(path):
+        is_right = level >= inner or index >> level & 1
+        node = node_hash(part, node) if is_right else node_hash(node, part)
+    return node
 
 
 def complete_nodes(start: int, stop: int) -> list[tuple[int, int]]:
     """Return the (level, index) of the complete subtrees that make up leaves [start, stop), left to right.
 
-    Node (level, index) covers leaves [index << level, (index + 1) << level). `start` must be a multiple of the
-    largest power of two in `stop - start`, as it is for every range that a proof asks for.
+    Node (level, index) covers leaves [index << level, (index + 1) << level). `start` is a multiple of the largest
+    power of two in `stop - start`, as it is for every range that a proof asks for.
     """
     nodes = []
     for level in range((stop - start).bit_length() - 1, -1, -1):
@@ -97,66 +82,46 @@ def complete_nodes(start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def inclusion_ranges(index: int, size: int) -> list[tuple[int, int]]:
-    """Return the leaf ranges [start, stop) whose subtree hashes are the inclusion path of `index`, bottom up.
-
-    Raises IndexError when the tree of `size` leaves has no such leaf.
-    """
+    """Return the leaf ranges [start, stop) whose subtree hashes are the inclusion path of `index`, bottom up."""
     if not 0 <= index < size:
         raise IndexError("the leaf index must be below the tree size")
-    ranges, start, stop = [], 0, size
-    while stop - start > 1:
-        middle = start + _split(stop - start)
-        if index < middle:
-            ranges.append((middle, stop))
-            stop = middle
-        else:
-            ranges.append((start, middle))
-            start = middle
-    return ranges[::-1]
+    return _branch(index, size, None)[1:]
 
 
 def consistency_ranges(size1: int, size2: int) -> list[tuple[int, int]]:
-    """Return the leaf ranges whose subtree hashes prove that tree `size2` extends tree `size1`.
-
-    Raises IndexError unless 0 ≤ size1 ≤ size2. Source: RFC 6962 section 2.1.2 (SUBPROOF).
-    """
+    """Return the leaf ranges whose subtree hashes prove that tree `size2` extends tree `size1` (RFC 6962 2.1.2)."""
     if not 0 <= size1 <= size2:
         raise IndexError("a consistency proof leads from a smaller tree to a larger one")
-    if size1 == 0:
-        return []
-    ranges, start, stop = [], 0, size2
-    while stop != size1:
-        middle = start + _split(stop - start)
-        if size1 <= middle:
-            ranges.append((middle, stop))
+    ranges = _branch(size1 - 1, size2, size1) if size1 else []
+    return [leaves for leaves in ranges if leaves != (0, size1)]  # the reader knows the whole old tree
+
+
+def _branch(index: int, size: int, end: int | None) -> list[tuple[int, int]]:
+    """Walk from the root towards leaf `index`, as far as the range that stops at `end`; return it and the siblings."""
+    siblings, start, stop = [], 0, size
+    while stop - start > 1 and stop != end:
+        middle = start + (1 << (stop - start - 1).bit_length() - 1)  # RFC 6962 cuts at the largest power of two below
+        if index < middle:
+            siblings.append((middle, stop))
             stop = middle
         else:
-            ranges.append((start, middle))
+            siblings.append((start, middle))
             start = middle
-    if start:  # a whole old tree is known to the reader and left out
-        ranges.append((start, stop))
-    return ranges[::-1]
+    return [(start, stop), *reversed(siblings)]
 
 
 def fold(nodes: Sequence[bytes]) -> bytes:
     """Return the root over complete subtrees given left to right; the empty root over none."""
-    if not nodes:
-        return EMPTY_ROOT
-    root = nodes[-1]
+    root = nodes[-1] if nodes else EMPTY_ROOT
     for node in reversed(nodes[:-1]):
         root = node_hash(node, root)
     return root
 
 
-def _split(count: int) -> int:
-    """Return the largest power of two below `count` (≥ 2): where RFC 6962 cuts a tree."""
-    return 1 << (count - 1).bit_length() - 1
-
-
 class Tree:
     """An append-only tree in memory: every complete node, 64 bytes per leaf in all.
 
-    Roots and proofs of every size up to the present one, since complete nodes never change. IndexError beyond it.
+    Gives roots and proofs of every size up to the present one, since complete nodes never change; IndexError beyond.
     """
 
     __slots__ = ("_levels",)
@@ -172,40 +137,32 @@ class Tree:
     def append(self, leaf: bytes) -> None:
         """Add the 32-byte hash of the next leaf."""
         assert len(leaf) == HASH_BYTES, "a leaf hash has 32 bytes"
-        index, node = self.size, leaf
-        for level in range(len(self._levels) + 1):
+        index, level, node = self.size, 0, leaf
+        self._levels[0] += leaf
+        while index & 1:
+            node = node_hash(self.node(level, index - 1), node)
+            index, level = index >> 1, level + 1
             if level == len(self._levels):
                 self._levels.append(bytearray())
             self._levels[level] += node
-            if not index & 1:
-                return
-            node = node_hash(self.node(level, index - 1), node)
-            index >>= 1
 
     def node(self, level: int, index: int) -> bytes:
         """Return the hash of complete node (level, index)."""
-        offset = index * HASH_BYTES
-        return bytes(self._levels[level][offset : offset + HASH_BYTES])
+        return bytes(self._levels[level][index * HASH_BYTES : (index + 1) * HASH_BYTES])
 
     def root(self, size: int | None = None) -> bytes:
         """Return the root of the first `size` leaves, of all by default."""
-        size = self.size if size is None else size
-        self._check_size(size)
-        return self._subtree(0, size)
+        return self._subtree(0, self.size if size is None else size)
 
     def path(self, index: int, size: int) -> tuple[bytes, ...]:
         """Return the inclusion path of leaf `index` in the tree of the first `size` leaves."""
-        self._check_size(size)
         return tuple(self._subtree(*leaves) for leaves in inclusion_ranges(index, size))
 
     def consistency(self, size1: int, size2: int) -> tuple[bytes, ...]:
         """Return the proof that the tree of `size2` leaves extends the tree of `size1` leaves."""
-        self._check_size(size2)
         return tuple(self._subtree(*leaves) for leaves in consistency_ranges(size1, size2))
 
     def _subtree(self, start: int, stop: int) -> bytes:
-        return fold([self.node(level, index) for level, index in complete_nodes(start, stop)])
-
-    def _check_size(self, size: int) -> None:
-        if not 0 <= size <= self.size:
+        if not 0 <= start <= stop <= self.size:
             raise IndexError("the tree has fewer leaves than that")
+        return fold([self.node(level, index) for level, index in complete_nodes(start, stop)])

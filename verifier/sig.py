@@ -40,10 +40,7 @@ if crypto_core_ed25519_is_valid_point(_MIXED_ORDER_POINT):
 
 @lru_cache(maxsize=16_384)
 def is_strict_key(public_key: bytes) -> bool:
-    """Say whether `public_key` is 32 bytes, canonical, not of small order, and in the prime-order subgroup.
-
-    Costs about one verification when first asked, nothing afterwards.
-    """
+    """Say whether `public_key` is 32 bytes, canonical, and of prime order. Costs one verification, but once per key."""
     return (
         len(public_key) == 32
         and public_key not in SMALL_ORDER
