@@ -1,0 +1,37 @@
+"""What can go wrong below the decisions, in kinds that are never mixed.
+
+A refusal is not an error: it is a decision with an entry (`gateway/core/refusal.py`). Malformed is the sender's
+fault (`verifier/wire.py`). The rest is here:
+
+* `Busy`: nothing happened, come back after `retry_after_s`. The caller may repeat the very same thing.
+* `Fatal`: we no longer know, or what we know is wrong. Nobody goes on; an operator reads the text.
+* `HeadMoved`, `Unknown`: said by a store to the sequencer and to nobody else; they never reach a door.
+* `StoreOwned`: another gateway owns this store. Said at start, to the person at the terminal.
+"""
+
+from __future__ import annotations
+
+
+class Busy(Exception):
+    """Nothing happened. `reason` is a short code for logs and metrics, `retry_after_s` is at least 1."""
+
+    def __init__(self, reason: str, retry_after_s: int = 1) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class Fatal(Exception):
+    """The ledger can't go on without a person; the text says what was found and what to do."""
+
+
+class HeadMoved(Exception):
+    """The head is not where the caller saw it. Nothing happened; read again, decide again."""
+
+
+class Unknown(Exception):
+    """The commit may have happened or not. Ask `landed` before doing anything else."""
+
+
+class StoreOwned(Exception):
+    """Another gateway owns this store; the text names it."""
