@@ -401,22 +401,3 @@ class Head:
     time_ms: int
     epoch: int
     batch_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a decision may know beside the records and the request: log time and its own number."""
-
-    t_ms: int
-    seq: int
-    parameters: Parameters
-    anchor_is_known: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """An entry to be written: its type, its own members (not the common ones), its HTTP status."""
-
-    type: str
-    members: JsonObject
-    status: int

@@ -1,0 +1,358 @@
+"""Bytes to a verified request, in one step: whoever holds a `SignedRequest` knows that its key signed it.
+
+House rules of this file:
+
+* Nothing here needs state. What can be judged from the request alone is the sender's fault and a `Rejection`: no
+  entry, no nonce, no idempotency key is spent on it. What needs state is `decide.py`'s.
+* Every grammar, the strict key rule and the table of bodies live in `verifier/`, so that the door never accepts what
+  an auditor refuses.
+* A header that is missing is never an empty string: each has its own rejection.
+
+Source: docs/protocol.md 4. The mistakes of others that this closes: tests/core/test_intake.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from verifier.did import decode_did
+from verifier.entries import ACTION_PATHS, BODY_TEXT, WINDOW_S_MAX, MemberError, check_body
+from verifier.request import (
+    BODY_COMPONENTS,
+    CONTENT_TYPE,
+    READ_COMPONENTS,
+    Anchor,
+    SignatureInput,
+    content_digest,
+    is_path,
+    is_query,
+    parse_anchor,
+    parse_idempotency_key,
+    parse_signature,
+    parse_signature_input,
+    signature_base,
+)
+from verifier.sig import is_valid
+from verifier.wire import BODY_BYTES_MAX, JsonObject, Malformed, encode_base64, parse_json
+
+# Every way to be turned away at the door, with its HTTP status. The documents print this table.
+REJECTIONS: Mapping[str, int] = MappingProxyType(
+    {
+        "header_repeated": 400,
+        "authorization_present": 400,
+        "encoded_body": 400,
+        "signature_missing": 401,
+        "signature_malformed": 400,
+        "components_wrong": 400,
+        "authority_wrong": 400,
+        "path_wrong": 400,
+        "content_type_wrong": 415,
+        "idempotency_key_missing": 400,
+        "idempotency_key_malformed": 400,
+        "anchor_missing": 400,
+        "anchor_malformed": 400,
+        "digest_missing": 400,
+        "digest_mismatch": 400,
+        "body_too_large": 413,
+        "body_malformed": 400,
+        "member_missing": 400,
+        "member_unknown": 400,
+        "member_invalid": 400,
+        "member_conflict": 400,
+        "key_malformed": 401,
+        "signature_invalid": 401,
+        "actor_mismatch": 403,
+        "wrong_ledger": 400,
+        "wrong_anchor": 400,
+    }
+)
+# Headers that decide something here. Two of one name, however spelled, would let two readers see two requests.
+_DECIDING = frozenset(
+    {
+        "authorization",
+        "content-digest",
+        "content-encoding",
+        "content-type",
+        "host",
+        "idempotency-key",
+        "signature",
+        "signature-input",
+        "tallystick-anchor",
+    }
+)
+
+
+class Rejection(Exception):
+    """The request itself is wrong: nothing was decided. `code` is a row of REJECTIONS, `detail` says what to change."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.status = REJECTIONS[code]
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class RawRequest:
+    """A request as it came off the socket, unverified.
+
+    `authority` is the Host, `raw_path` the path of the target undecoded, `query` its "?" and what follows ("?" alone
+    when there is none). `headers` has one pair for each field line; `body` are the wire bytes, never decompressed.
+    """
+
+    method: str
+    authority: str
+    raw_path: str
+    query: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A mutation whose signature, digest, coverage, target and body were verified.
+
+    `body_text` is the exact text that was signed and `signature_input` the whole field value: both become evidence.
+    `created` and `expires` are seconds; whether they hold now is asked by `is_inside_window`. `fingerprint` is what an
+    idempotency key is bound to.
+    """
+
+    action: str
+    method: str
+    authority: str
+    path: str
+    query: str
+    content_type: str
+    idempotency_key: str
+    anchor: Anchor
+    anchor_text: str
+    body_text: str
+    body: JsonObject
+    signature_input: str
+    signature_b64: str
+    keyid: str
+    created: int
+    expires: int
+    nonce: str
+    fingerprint: str
+
+    @property
+    def actor(self) -> str:
+        """The DID whose key signed."""
+        return self.keyid
+
+    @property
+    def principal(self) -> str:
+        """Whose idempotency keys, nonces and waits count; the actor, as long as there are no sessions."""
+        return self.keyid
+
+    @property
+    def on_behalf_of(self) -> str:
+        """The operator behind the principal; the actor, as long as there are no delegations."""
+        return self.keyid
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRead:
+    """A read whose signature was verified. It has a nonce and leaves no record: repeating a read changes nothing."""
+
+    authority: str
+    path: str
+    query: str
+    anchor: Anchor
+    keyid: str
+    created: int
+    expires: int
+    nonce: str
+
+
+def is_inside_window(request: SignedRequest | SignedRead, now_ms: int, skew_ms: int) -> bool:
+    """Say whether the signature counts at `now_ms`: 0 < life ≤ 300 s, widened by `skew_ms` on both sides.
+
+    The door asks it of the wall clock, as an early exit; only the answer for log time decides.
+    """
+    is_short = 0 < request.expires - request.created <= WINDOW_S_MAX
+    return is_short and request.created * 1_000 - skew_ms <= now_ms < request.expires * 1_000 + skew_ms
+
+
+def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action: str) -> SignedRequest:
+    """Verify a mutation and return it, or raise Rejection with the first thing that is wrong.
+
+    `action` is a key of `verifier.entries.ACTION_BODIES`; the request must be a POST to that action's path.
+    """
+    headers = _headers(raw)
+    signed, signature = _signature(headers, BODY_COMPONENTS)
+    authority = _authority(raw, authorities)
+    if raw.method != "POST" or raw.raw_path != ACTION_PATHS[action] or not is_query(raw.query):
+        raise Rejection("path_wrong", f"this action is a POST to {ACTION_PATHS[action]}, spelled exactly so")
+    if headers.get("content-type") != CONTENT_TYPE:
+        raise Rejection("content_type_wrong", f"content-type must be exactly {CONTENT_TYPE}")
+    key = _idempotency_key(headers)
+    anchor = _anchor(headers)
+    digest = _digest(headers, raw.body)
+    text, body = _body(raw.body, action)
+    values = _values(raw, authority, headers) | {"content-digest": digest, "content-type": CONTENT_TYPE}
+    _check_signature(signed, signature, values | {"idempotency-key": headers["idempotency-key"]})
+    _check_names(signed, anchor, body, origin)
+    return SignedRequest(
+        action=action,
+        method=raw.method,
+        authority=authority,
+        path=raw.raw_path,
+        query=raw.query,
+        content_type=CONTENT_TYPE,
+        idempotency_key=key,
+        anchor=anchor,
+        anchor_text=headers["tallystick-anchor"],
+        body_text=text,
+        body=body,
+        signature_input=headers["signature-input"],
+        signature_b64=encode_base64(signature),
+        keyid=signed.keyid,
+        created=signed.created,
+        expires=signed.expires,
+        nonce=signed.nonce,
+        fingerprint=fingerprint(raw.method, raw.raw_path, raw.query, digest),
+    )
+
+
+def intake_read(raw: RawRequest, *, origin: str, authorities: Collection[str]) -> SignedRead:
+    """Verify a signed GET and return it, or raise Rejection. It has no body; how long it may live is the caller's."""
+    headers = _headers(raw)
+    signed, signature = _signature(headers, READ_COMPONENTS)
+    authority = _authority(raw, authorities)
+    if raw.method != "GET" or not is_path(raw.raw_path) or not is_query(raw.query):
+        raise Rejection("path_wrong", "a signed read is a GET of a path without %, // and /.")
+    if raw.body:
+        raise Rejection("body_malformed", f"a signed read has no body, this one has {len(raw.body)} bytes")
+    anchor = _anchor(headers)
+    _check_signature(signed, signature, _values(raw, authority, headers))
+    if anchor.origin != origin:
+        raise Rejection("wrong_anchor", "the anchor names another ledger")
+    return SignedRead(
+        authority, raw.raw_path, raw.query, anchor, signed.keyid, signed.created, signed.expires, signed.nonce
+    )
+
+
+def fingerprint(method: str, path: str, query: str, digest: str) -> str:
+    """Return what an idempotency key is bound to: 64 hex digits over method, path, query and the body's digest."""
+    return hashlib.sha256("\n".join((method, path, query, digest)).encode()).hexdigest()
+
+
+def _headers(raw: RawRequest) -> dict[str, str]:
+    """Return the deciding headers by lower-case name, each of which may stand there once."""
+    headers: dict[str, str] = {}
+    for name, value in raw.headers:
+        lower = name.lower()
+        if lower in headers:
+            raise Rejection("header_repeated", f"header {lower} stands there twice; send it once")
+        if lower in _DECIDING:
+            headers[lower] = value
+    if "authorization" in headers:
+        raise Rejection("authorization_present", "a signed request carries no Authorization; leave it out")
+    if "content-encoding" in headers:
+        raise Rejection("encoded_body", "a signed body is not compressed; send it without Content-Encoding")
+    return headers
+
+
+def _signature(headers: Mapping[str, str], components: frozenset[str]) -> tuple[SignatureInput, bytes]:
+    """Return the parsed profile and the signature, which covers exactly `components`."""
+    if "signature-input" not in headers or "signature" not in headers:
+        raise Rejection("signature_missing", "headers Signature-Input and Signature are both needed")
+    try:
+        signed = parse_signature_input(headers["signature-input"])
+        signature = parse_signature(headers["signature"], signed.label)
+    except Malformed as error:
+        raise Rejection("signature_malformed", str(error)) from error
+    if frozenset(signed.components) != components:
+        wanted = " ".join(f'"{name}"' for name in sorted(components))
+        raise Rejection("components_wrong", f"the signature must cover exactly {wanted}")
+    return signed, signature
+
+
+def _authority(raw: RawRequest, authorities: Collection[str]) -> str:
+    """Return the authority as signed: lower case, a default port dropped; it must be one of entry 0's."""
+    authority = raw.authority.lower()
+    bare, _, port = authority.rpartition(":")
+    for known in (authority, bare if port in ("80", "443") else authority):
+        if known in authorities:
+            return known
+    raise Rejection("authority_wrong", "the Host is none of this ledger's authorities; use the one you joined under")
+
+
+def _idempotency_key(headers: Mapping[str, str]) -> str:
+    if "idempotency-key" not in headers:
+        raise Rejection("idempotency_key_missing", "header Idempotency-Key is needed: a fresh quoted string per change")
+    try:
+        return parse_idempotency_key(headers["idempotency-key"])
+    except Malformed as error:
+        raise Rejection("idempotency_key_malformed", str(error)) from error
+
+
+def _anchor(headers: Mapping[str, str]) -> Anchor:
+    if "tallystick-anchor" not in headers:
+        raise Rejection("anchor_missing", "header tallystick-anchor is needed: <origin> <size> <base64 root>")
+    try:
+        return parse_anchor(headers["tallystick-anchor"])
+    except Malformed as error:
+        raise Rejection("anchor_malformed", str(error)) from error
+
+
+def _digest(headers: Mapping[str, str], body: bytes) -> str:
+    """Return the digest of the bytes that came, which the header must state; our own is what gets verified."""
+    if "content-digest" not in headers:
+        raise Rejection("digest_missing", "header Content-Digest is needed, also for an empty body")
+    digest = content_digest(body)
+    if headers["content-digest"] != digest:
+        raise Rejection("digest_mismatch", "Content-Digest must be sha-256=:<base64>: of exactly the bytes sent")
+    return digest
+
+
+def _body(data: bytes, action: str) -> tuple[str, JsonObject]:
+    """Return the body's exact text and its members. Its size counts as a JSON string, so that every leaf fits."""
+    if len(data) > BODY_BYTES_MAX:
+        raise Rejection("body_too_large", f"the body has {len(data)} bytes, at most {BODY_BYTES_MAX} are allowed")
+    try:
+        body = parse_json(data, bytes_max=BODY_BYTES_MAX)
+        check_body(action, body)
+    except MemberError as error:
+        raise Rejection(error.code, str(error)) from error
+    except Malformed as error:
+        raise Rejection("body_malformed", str(error)) from error
+    text = data.decode("utf-8")
+    if not BODY_TEXT.check(text):
+        raise Rejection("body_too_large", f"the body must be {BODY_TEXT.bound}")
+    return text, body
+
+
+def _values(raw: RawRequest, authority: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the component values that every signed request covers."""
+    return {
+        "@method": raw.method,
+        "@authority": authority,
+        "@path": raw.raw_path,
+        "@query": raw.query,
+        "tallystick-anchor": headers["tallystick-anchor"],
+    }
+
+
+def _check_signature(signed: SignatureInput, signature: bytes, values: Mapping[str, str]) -> None:
+    try:
+        key = decode_did(signed.keyid)
+    except Malformed as error:
+        raise Rejection("key_malformed", str(error)) from error
+    if not is_valid(key, signature_base(signed, values), signature):
+        raise Rejection("signature_invalid", "the signature does not fit method, target, headers and body as received")
+
+
+def _check_names(signed: SignatureInput, anchor: Anchor, body: JsonObject, origin: str) -> None:
+    """The signed names must be those of this signer and this ledger, so that no signature serves another's purpose."""
+    if body["actorDid"] != signed.keyid:
+        raise Rejection("actor_mismatch", "actorDid of the body must be the keyid of the signature")
+    if body["ledger"] != origin:
+        raise Rejection("wrong_ledger", f"ledger of the body must be {origin}")
+    if anchor.origin != origin:
+        raise Rejection("wrong_anchor", f"the anchor must be a checkpoint of {origin}")

@@ -1,0 +1,76 @@
+"""What comes out of the core for one command, and what a decision may know.
+
+Source: docs/protocol.md 6 and 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gateway.core.refusal import Refusal
+from gateway.core.state import Parameters
+from verifier.entries import full_type
+from verifier.wire import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Everything beside records and request: log time, the number the next entry gets, the rules' numbers.
+
+    `anchor_is_known` says whether the gateway ever signed the request's (size, root); only a lookup knows.
+    """
+
+    t_ms: int
+    seq: int
+    parameters: Parameters
+    anchor_is_known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An entry to be written: its full type, its own members (not the common ones), its HTTP status.
+
+    `fault` is the exception behind a `decision.failed`, for the gateway's log alone; it is never written or sent.
+    """
+
+    type: str
+    members: JsonObject
+    status: int
+    fault: Exception | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The answer to a command that wrote entry `seq` of this batch."""
+
+    seq: int
+    status: int
+    fault: Exception | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The answer to a retry: what entry `seq` answered with `status`. That entry may be in this very batch."""
+
+    seq: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreceipted:
+    """A refusal that writes nothing. `detail` has further members of the problem, such as `seq` or `nowMs`."""
+
+    refusal: Refusal
+    detail: Mapping[str, int]
+
+
+def granted(entry: str, members: JsonObject) -> Decision:
+    """Return a success of type `entry`, given as `noun.participle`."""
+    return Decision(full_type(entry), members, 200)
+
+
+def refused(entry: str, refusal: Refusal, members: JsonObject) -> Decision:
+    """Return a receipted refusal of type `entry`, with the row's name, number and status."""
+    assert refusal.is_receipted, "a refusal without receipt writes no entry"
+    return Decision(full_type(entry), {**members, "error": refusal.name, "number": refusal.number}, refusal.status)
