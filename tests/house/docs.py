@@ -12,8 +12,9 @@ from pathlib import Path
 from gateway.actions import ACTIONS
 from gateway.config import settings_table
 from gateway.core import refusal
+from gateway.core.lifecycle import LIFECYCLE, Event, Standing, Step
 from gateway.web.problem import ROWS
-from tests.house.example import example
+from tests.house import example
 from verifier.entries import (
     ACTION_BODIES,
     BODY_DEFAULTS,
@@ -25,18 +26,13 @@ from verifier.entries import (
     EntryType,
     Member,
 )
-from verifier.verdict import Outcome
+from verifier.verdict import VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "docs/example"
 DOCUMENTS = ("docs/protocol.md", "docs/settings.md")
 _BLOCK = re.compile(r"(<!-- generated: ([a-z]+) -->\n)(.*?)(<!-- end generated -->)", re.DOTALL)
 _RETRY = {"never": "never", "same_request": "same request", "new_request": "new request"}
-_MEANING = {
-    Outcome.VALID: "everything that was asked for holds",
-    Outcome.INVALID: "something is wrong: a signature, a hash, a form, a rule",
-    Outcome.INDETERMINATE: "nothing is wrong, but the requested level was not reached, or something is not known here",
-    Outcome.SPLIT: "two histories under one log's signature: keep both files, they are the proof",
-}
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -131,22 +127,29 @@ def parameters() -> str:
     return table(("parameter", "value"), ((f"`{name}`", f"{value:,}") for name, value in PARAMETER_DEFAULTS.items()))
 
 
+def lifecycle() -> str:
+    """What each event does to a lease in each standing."""
+    rows = ((event.value, *(step_text(LIFECYCLE[standing, event]) for standing in Standing)) for event in Event)
+    return table(("event", *(standing.value for standing in Standing)), rows)
+
+
+def step_text(step: Step) -> str:
+    """The entry of a step and why it is refused."""
+    if step.entry is None:
+        return "–"
+    return f"`{step.entry}`" + (f", `{step.refusal.name}`" if step.refusal else "")
+
+
 def verdicts() -> str:
-    """Each verdict with its exit code; 2 is not a verdict."""
-    rows: list[tuple[object, ...]] = [(o.name.lower(), exit_code(o), meaning) for o, meaning in _MEANING.items()]
-    rows.append(("–", 2, "no verdict: wrong usage, or a file that can't be read"))
-    return table(("verdict", "exit code", "meaning"), sorted(rows, key=lambda row: str(row[1])))
-
-
-def exit_code(outcome: Outcome) -> int:
-    """The exit code of a report whose gravest finding is `outcome`."""
-    return {Outcome.VALID: 0, Outcome.INVALID: 1, Outcome.INDETERMINATE: 3, Outcome.SPLIT: 4}[outcome]
+    """The exit codes and when they are given."""
+    return table(("exit code", "verdict"), VERDICTS.items())
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
-    "example": example,
+    "example": example.example,
     "actions": actions,
     "bodies": bodies,
+    "lifecycle": lifecycle,
     "refusals": refusals,
     "problems": problems,
     "common": common,
@@ -167,15 +170,20 @@ def block_names(text: str) -> list[str]:
     return [found[2] for found in _BLOCK.finditer(text)]
 
 
+def write(path: Path, after: bytes) -> None:
+    """Write a file that differs, and say so."""
+    if not path.is_file() or path.read_bytes() != after:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(after)
+        print(f"written: {path.relative_to(ROOT)}")
+
+
 def main() -> int:
-    """Write the documents; say which changed."""
+    """Write the documents and the files of the example; say which changed."""
     for name in DOCUMENTS:
-        path = ROOT / name
-        before = path.read_text("utf-8")
-        after = rendered(before)
-        if after != before:
-            path.write_text(after, "utf-8")
-            print(f"written: {name}")
+        write(ROOT / name, rendered((ROOT / name).read_text("utf-8")).encode("utf-8"))
+    for name, content in example.files().items():
+        write(EXAMPLE / name, content)
     return 0
 
 

@@ -5,7 +5,12 @@ import tomllib
 
 import pytest
 
-from tests.house import docs
+from gateway.core.intake import REJECTIONS
+from gateway.web.problem import ROWS
+from tests.house import docs, example
+from verifier.keyring import open_keyring
+from verifier.receipt import check_receipt
+from verifier.verdict import Outcome
 
 ROOT = docs.ROOT
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
@@ -29,6 +34,24 @@ def test_a_table_that_differs_is_noticed() -> None:
     block = docs.BLOCKS["refusals"]()
     text = f"<!-- generated: refusals -->\n\n{block.replace('409', '410')}\n<!-- end generated -->"
     assert docs.rendered(text) == f"<!-- generated: refusals -->\n\n{block}\n<!-- end generated -->"
+
+
+def test_every_rejection_of_the_core_is_a_row_of_the_problem_table() -> None:
+    assert {code: ROWS[code].status if code in ROWS else None for code in REJECTIONS} == dict(REJECTIONS)
+
+
+def test_the_files_of_the_example_equal_the_code() -> None:
+    assert {path.name: path.read_bytes() for path in docs.EXAMPLE.iterdir()} == example.files(), "run `make docs`"
+
+
+def test_the_example_is_valid_and_one_changed_byte_is_not() -> None:
+    made = example.build()
+    keyring = open_keyring(root=made.root_vkey, document=made.keys)
+    report = check_receipt(made.receipt, keyring)
+    assert (report.outcome, report.level, report.direct_signature) == (Outcome.VALID, "included", "valid")
+    changed = bytearray(made.receipt)
+    changed[made.receipt.index(b'"payload": "') + 100] ^= 1
+    assert check_receipt(bytes(changed), keyring).outcome is Outcome.INVALID
 
 
 def test_every_clause_number_stands_once() -> None:
