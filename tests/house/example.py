@@ -47,7 +47,7 @@ def open_ledger() -> list[bytes]:
     entry: JsonObject = {
         "rules": 1,
         "root": root_vkey(ORIGIN, ROOT.public_key).vkey,
-        "keys": sorted(line.text for line in KEY_LINES),
+        "keys": [*sorted(line.text for line in KEY_LINES)],
         "operators": [OPERATOR.did],
         "authorities": [AUTHORITY],
         "isPublic": True,
