@@ -1,0 +1,157 @@
+"""A whole ledger in memory for tests of the core: records in a dict, leaves in a list, no signer and no store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from gateway.core import agent, lease
+from gateway.core.append import Answer, Batch, Command, Encode, GatewayStep, Imprint, build_batch
+from gateway.core.decide import ActionDecide
+from gateway.core.opening import Opening, opened
+from gateway.core.outcome import Recorded
+from gateway.core.state import Head, Lease, Parameters, Record, decode_record, encode_record
+from tests.core.requests import NOW_MS, ORIGIN, Ask, add, did_of
+from verifier.entries import Leaf, parse_leaf
+from verifier.evidence import check_evidence
+from verifier.note import make_vkey
+from verifier.wire import encode_canonical
+
+DECIDERS: dict[str, ActionDecide] = {
+    "lease.acquire": lease.acquire,
+    "lease.renew": lease.renew,
+    "lease.release": lease.release,
+    "agent.add": agent.add,
+    "agent.remove": agent.remove,
+}
+OPENED_MS = NOW_MS - 60_000
+
+
+class Shelf:
+    """Records as a store would keep them: every one is encoded and decoded again on its way in."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+
+    def get(self, key: str) -> Record | None:
+        return self.records.get(key)
+
+    def due(self, t_ms: int, limit: int) -> Iterable[Lease]:
+        leases = [r for r in self.records.values() if isinstance(r, Lease) and r.expires_at_ms <= t_ms]
+        return sorted(leases, key=lambda lease: (lease.expires_at_ms, lease.fencing_token))[:limit]
+
+    def scan(self, prefix: str) -> Iterable[Record]:
+        return [record for key, record in self.records.items() if key.startswith(prefix)]
+
+    def apply(self, batch: Batch) -> None:
+        for key, record, _ in batch.changes:
+            if record is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = decode_record(key, encode_record(record))
+
+
+class Book:
+    """A ledger opened with one operator (`op`) and the agents A to D enrolled, unless said otherwise."""
+
+    def __init__(self, agents: Sequence[str] = ("A", "B", "C", "D"), parameters: Parameters | None = None) -> None:
+        self.shelf = Shelf()
+        self.leaves: list[bytes] = []
+        self.head: Head | None = None
+        self.parameters = parameters or Parameters()
+        self.imprint = Imprint(ORIGIN, "0" * 64, "memory")
+        self.run(OPENED_MS, steps=[opened(self.opening())])
+        genesis = hashlib.sha256(b"\x00" + self.leaves[0]).hexdigest()
+        self.imprint = replace(self.imprint, genesis=genesis)
+        for name in agents:
+            self.play(OPENED_MS, add("op", name, OPENED_MS))
+
+    def opening(self) -> Opening:
+        log = make_vkey(ORIGIN, bytes.fromhex("26b40b8f93fff3d897112f7ebc582b232dbd72517d082fe83cfb30ddce43d1bb"))
+        return Opening(
+            root=make_vkey(f"{ORIGIN}/root", log.public_key).vkey,
+            keys=(f"log {log.vkey} 0 - active",),
+            operators=(did_of("op"),),
+            authorities=("127.0.0.1:8443", "gateway.example"),
+            is_public=True,
+            is_dev=False,
+            unicode_version="14.0.0",
+            parameters=self.parameters,
+        )
+
+    def build(
+        self,
+        t_ms: int,
+        *asks: Ask,
+        steps: Sequence[GatewayStep] = (),
+        encode: Encode = encode_canonical,
+        epoch: int | None = None,
+        anchors_known: bool = True,
+        deciders: dict[str, ActionDecide] = DECIDERS,
+    ) -> Batch:
+        """Build a batch at `t_ms` and leave the ledger as it is."""
+        commands = [Command(a.signed(), deciders[a.action], anchors_known) for a in asks]
+        return build_batch(
+            self.shelf,
+            commands,
+            self.head,
+            batch_id=f"batch-{len(self.leaves)}",
+            t_ms=t_ms,
+            epoch=epoch if epoch is not None else (self.head.epoch if self.head else 0),
+            imprint=self.imprint,
+            parameters=self.parameters,
+            encode=encode,
+            steps=steps,
+        )
+
+    def run(self, t_ms: int, *asks: Ask, **how: Any) -> Batch:
+        """Build a batch and make it the new end of the ledger."""
+        batch = self.build(t_ms, *asks, **how)
+        self.shelf.apply(batch)
+        self.leaves += batch.leaves
+        self.head = batch.head
+        return batch
+
+    def play(self, t_ms: int, one: Ask, **how: Any) -> Answer:
+        """Run a batch of one command and return its answer."""
+        return self.run(t_ms, one, **how).answers[0]
+
+    def entry(self, t_ms: int, one: Ask, **how: Any) -> Leaf:
+        """Run a batch of one command and return the leaf that answers it."""
+        answer = self.play(t_ms, one, **how)
+        assert isinstance(answer, Recorded), answer
+        return self.leaf(answer.seq)
+
+    def leaf(self, seq: int) -> Leaf:
+        return parse_leaf(self.leaves[seq])
+
+    def types(self, first: int = 0) -> list[str]:
+        """Return the types of all entries from `first` on, as `noun.participle`."""
+        return [parse_leaf(leaf).type.split("/")[1] for leaf in self.leaves[first:]]
+
+    def leases(self) -> dict[str, Lease]:
+        return {r.lease_id: r for r in self.shelf.records.values() if isinstance(r, Lease)}
+
+    def snapshot(self) -> tuple[dict[str, Record], list[bytes], Head | None]:
+        return deepcopy(self.shelf.records), list(self.leaves), self.head
+
+    def audit(self) -> None:
+        """Read every leaf back as a verifier would: chain, time, epoch, members, evidence."""
+        previous, time_ms, epoch = bytes(32), 0, 0
+        for seq, data in enumerate(self.leaves):
+            leaf = parse_leaf(data)
+            assert (leaf.seq, leaf.prev, leaf.is_known) == (seq, previous, True)
+            assert leaf.time_ms >= time_ms and leaf.epoch >= epoch
+            if leaf.entry_type.cause == "request":
+                assert check_evidence(leaf, self.opening().authorities).faults == ()
+            previous, time_ms, epoch = hashlib.sha256(data).digest(), leaf.time_ms, leaf.epoch
+
+
+def own_members(leaf: Leaf) -> dict[str, Any]:
+    """Return what an entry says beyond the common members."""
+    common = {"type", "origin", "seq", "epoch", "timeMs", "prev", "genesis", "durability"}
+    common |= {"actor", "principal", "onBehalfOf", "request"}
+    return {name: value for name, value in leaf.value.items() if name not in common}
