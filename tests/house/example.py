@@ -211,7 +211,7 @@ and has the key document that the root signed:
 ```
 
 1.5 With these two and nothing else, in the folder [docs/example](example),
-`tallystick-verify receipt receipt.json --root "$(cat root.vkey)" --keys keys.note` says:
+`tallystick-verify receipt receipt.json --root @root.vkey --keys keys.note` says:
 
 ```text
 {made.report}
