@@ -853,8 +853,8 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
 def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
     """Return the first member in which a leaf differs from the checked body it answers or the stated default, or None.
 
-    A lease id that the request left open may be filled in by the leaf; nothing else may. Source: docs/protocol.md 16.5 (d),
-    security.md §2 (d).
+    A lease id that the request left open may be filled in by the leaf; nothing else may.
+    Source: docs/protocol.md 16.5 (d), security.md §2 (d).
     """
     action = leaf.action
     if action is None or action not in ACTION_BODIES:

@@ -1,0 +1,105 @@
+"""tallystick-verify: check a receipt or a whole ledger offline. No network, no clock, no environment.
+
+Exit codes are the protocol with other programs: 0 the requested level holds; 1 invalid; 2 usage or unreadable; 3 valid
+below the requested level, or indeterminate; 4 a split view is proven. Source: docs/protocol.md 16.4, 16.7.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from verifier.keyring import Keyring, open_keyring
+from verifier.ledger import check_ledger
+from verifier.ledger_source import read_bounded
+from verifier.receipt import check_receipt
+from verifier.verdict import LEVELS, Report, unreadable
+from verifier.wire import RECEIPT_BYTES_MAX, TEXT_BYTES_MAX, Malformed, decode_decimal
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but a number is the protocol's number and an error is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line of `tallystick-verify`."""
+    top = _Parser(prog="tallystick-verify", description=__doc__, allow_abbrev=False)
+    commands = top.add_subparsers(dest="command", required=True)
+    receipt = commands.add_parser("receipt", help="check one receipt file", allow_abbrev=False)
+    receipt.add_argument("path", metavar="FILE", type=Path)
+    receipt.add_argument("--level", choices=LEVELS[1:], default="included", help="what must hold for exit 0")
+    receipt.add_argument("--now", metavar="MS", type=_number, help="your clock, to judge the end of a lease")
+    receipt.add_argument("--also", metavar="FILE", type=Path, nargs="+", default=[], help="other receipts, checkpoints")
+    ledger = commands.add_parser("ledger", help="check an export file or tile directory", allow_abbrev=False)
+    ledger.add_argument("path", metavar="PATH", type=Path)
+    ledger.add_argument("--checkpoint", metavar="FILE", type=Path, help="a checkpoint the ledger must reach")
+    ledger.add_argument("--jobs", metavar="N", type=_number, default=1, help="processes that check signatures")
+    for command in (receipt, ledger):
+        command.add_argument("--root", metavar="VKEY", help="the pinned root key, or @FILE that holds it")
+        command.add_argument("--keys", metavar="FILE", type=Path, help="the key document signed by the root")
+        command.add_argument("--policy", metavar="FILE", type=Path, help="log and witness keys (C2SP tlog-policy)")
+        command.add_argument("--min-keys-version", metavar="N", type=_number, default=0)
+        command.add_argument("--json", action="store_true", help="one line of JSON instead of text")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        report = _run(options)
+        print(report.as_json() if options.json else report.as_text(), flush=True)
+    except (MemoryError, BrokenPipeError, KeyboardInterrupt) as error:
+        # The one place that ends without a report: there is no memory, no reader, or no wish for one.
+        sys.stderr.write(f"tallystick-verify: stopped by {type(error).__name__}; nothing was judged\n")
+        return 2
+    return report.exit_code
+
+
+def _run(options: argparse.Namespace) -> Report:
+    """Open the pins, then judge. What cannot be read is a report of exit code 2."""
+    command: str = options.command
+    try:
+        keyring = _pins(options)
+        if command == "ledger":
+            note = None if options.checkpoint is None else read_bounded(options.checkpoint, TEXT_BYTES_MAX)
+            return check_ledger(options.path, keyring, note, jobs=options.jobs)
+        others = [read_bounded(path, RECEIPT_BYTES_MAX) for path in options.also]
+        with options.path.open("rb") as file:
+            content: bytes = file.read(RECEIPT_BYTES_MAX + 1)
+    except (Malformed, UnicodeDecodeError) as error:
+        return unreadable(command, str(error), "pins_malformed")
+    except (OSError, ValueError) as error:
+        return unreadable(command, f"cannot read a file: {getattr(error, 'strerror', None) or error}", "unreadable")
+    return check_receipt(content, keyring, level=options.level, now_ms=options.now, others=others)
+
+
+def _pins(options: argparse.Namespace) -> Keyring:
+    root: str | None = options.root
+    if root is not None and root.startswith("@"):
+        root = read_bounded(Path(root[1:]), TEXT_BYTES_MAX).decode("utf-8").removesuffix("\n")
+    document = None if options.keys is None else read_bounded(options.keys, TEXT_BYTES_MAX)
+    policy = None if options.policy is None else read_bounded(options.policy, TEXT_BYTES_MAX)
+    keyring = open_keyring(root=root, document=document, policy=policy)
+    if (keyring.version or 0) < options.min_keys_version:
+        raise Malformed(
+            f"the key document has version {keyring.version}, at least {options.min_keys_version} is wanted"
+        )
+    return keyring
+
+
+def _number(text: str) -> int:
+    try:
+        return decode_decimal(text)
+    except Malformed as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

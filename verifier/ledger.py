@@ -1,0 +1,267 @@
+"""A whole ledger, entry by entry: chain, tree, checkpoints, every request's evidence, and what lies between entries.
+
+Findings carry the ladder's numbers: 4 to 7 the checkpoints, 8 the tree, 9 leaf and chain, 10 evidence and relations,
+12 a split view. Memory grows with 64 bytes per entry (tree nodes) and with live state, not with the ledger's text.
+Deciding every decision again is a later step (docs/protocol.md 17.4). Source: docs/protocol.md 17.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+
+from verifier.checkpoint import Checkpoint, parse_checkpoint
+from verifier.entries import Leaf, parse_leaf
+from verifier.evidence import Evidence, check_evidence
+from verifier.keyring import Keyring
+from verifier.ledger_source import BUNDLE_ENTRIES, Source, open_source
+from verifier.merkle import Tree, leaf_hash
+from verifier.relations import Relations
+from verifier.signers import check_signers
+from verifier.verdict import Finding, Outcome, Report, unreadable
+from verifier.wire import Malformed
+
+FINDINGS_MAX = 1_000  # a forged ledger must not fill memory with complaints
+ROOTS_MAX = 1_024
+_ZEROS = bytes(32)
+
+
+@dataclass(slots=True)
+class _Audit:
+    """What is known after the entries read so far."""
+
+    keyring: Keyring
+    source: Source
+    findings: list[Finding] = field(default_factory=list)
+    tree: Tree = field(default_factory=Tree)
+    relations: Relations = field(default_factory=Relations)
+    previous: bytes = _ZEROS  # SHA-256 of the last leaf
+    genesis: bytes = _ZEROS
+    time_ms: int = 0
+    epoch: int | None = None
+    stopped_at: int | None = None  # the first entry of unknown type
+    requests: int = 0
+    level: str = "none"
+    completeness: str = "unknown"
+    roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one
+
+    def root_at(self, size: int) -> bytes:
+        if size not in self.roots:
+            if len(self.roots) >= ROOTS_MAX:
+                self.roots.clear()
+            self.roots[size] = self.tree.root(size)
+        return self.roots[size]
+
+    def say(self, step: int, code: str, text: str, seq: int | None = None, outcome: Outcome = Outcome.INVALID) -> None:
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(Finding(step, code, outcome, text, seq))
+
+
+def check_ledger(path: Path, keyring: Keyring, checkpoint: bytes | None = None, *, jobs: int = 1) -> Report:
+    """Read the export file or tile directory at `path` and report.
+
+    `checkpoint` is a note whose size and root are pinned; `jobs` processes check signatures. A file that cannot be read
+    is a report of exit code 2; no content raises.
+    """
+    try:
+        with open_source(path) as source:
+            audit = _Audit(keyring, source)
+            _read_all(audit, jobs)
+    except Malformed as error:
+        return Report("ledger", (Finding(2, "source_malformed", Outcome.INVALID, str(error)),))
+    except OSError as error:
+        return unreadable("ledger", f"cannot read the ledger: {error.strerror}", "unreadable")
+    _check_own_checkpoint(audit)
+    if checkpoint is not None:
+        _check_pinned_checkpoint(audit, checkpoint)
+    return _report(audit)
+
+
+def _read_all(audit: _Audit, jobs: int) -> None:
+    """Chain and tree run ahead; evidence may be judged by other processes; relations follow in order."""
+    chunks = (_chunk(audit, leaves) for leaves in _bundles(audit.source.leaves))
+    try:
+        for leaves, evidences in _judged(audit, chunks, jobs):
+            for leaf, evidence in zip(leaves, evidences, strict=True):
+                _relate(audit, leaf, evidence)
+    except Malformed as error:
+        audit.say(2, "source_malformed", str(error), audit.tree.size)
+
+
+def _bundles(leaves: Iterator[bytes]) -> Iterator[list[bytes]]:
+    while bundle := list(islice(leaves, BUNDLE_ENTRIES)):
+        yield bundle
+
+
+def _chunk(audit: _Audit, bundle: list[bytes]) -> list[Leaf]:
+    """Link one bundle into chain and tree; return the leaves whose evidence and relations are to be judged."""
+    linked = (_link(audit, leaf_bytes) for leaf_bytes in bundle)
+    return [leaf for leaf in linked if leaf is not None]
+
+
+def _link(audit: _Audit, leaf_bytes: bytes) -> Leaf | None:
+    """Steps 8 and 9 for the next entry; None when nothing more is to be judged about it."""
+    index = audit.tree.size
+    audit.tree.append(leaf_hash(leaf_bytes))
+    previous, audit.previous = audit.previous, sha256(leaf_bytes).digest()
+    try:
+        leaf = parse_leaf(leaf_bytes)
+    except Malformed as error:
+        audit.say(9, "leaf_malformed", str(error), index)
+        return None
+    if index == 0:
+        _open(audit, leaf, leaf_hash(leaf_bytes))
+    for code, is_wrong, text in (
+        ("seq_differs", leaf.seq != index, f"seq is {leaf.seq}, its place is {index}"),
+        ("chain_broken", leaf.prev != previous, "prev is not the hash of the entry before"),
+        (
+            "genesis_differs",
+            leaf.genesis != (audit.genesis if index else _ZEROS),
+            "genesis is not this ledger's entry 0",
+        ),
+        ("origin_differs", leaf.origin != audit.source.origin, "origin is not the ledger's"),
+        ("time_backwards", leaf.time_ms < audit.time_ms, "timeMs is smaller than that of the entry before"),
+        ("epoch_wrong", not _is_epoch(audit, leaf), "epoch changes only at service.started, by one"),
+    ):
+        if is_wrong:
+            audit.say(9, code, text, index)
+    audit.time_ms, audit.epoch = max(leaf.time_ms, audit.time_ms), leaf.epoch
+    if not leaf.is_known and audit.stopped_at is None:
+        audit.stopped_at = index
+        audit.say(
+            9, "type_unknown", f"type {leaf.type} is not known: checked to {index - 1}", index, Outcome.INDETERMINATE
+        )
+    return leaf if audit.stopped_at is None else None
+
+
+def _open(audit: _Audit, leaf: Leaf, entry_hash: bytes) -> None:
+    """Entry 0 against the pins."""
+    audit.genesis = entry_hash
+    audit.relations.open(leaf)
+    pinned, root = audit.keyring.genesis(leaf.origin), audit.keyring.root
+    if pinned is not None and pinned != entry_hash:
+        audit.say(9, "genesis_differs", "entry 0 is not the one that the key document names", 0)
+    if root is not None and leaf.text("root") != root.vkey:
+        audit.say(9, "root_differs", "entry 0 names another root key than the pinned one", 0)
+
+
+def _is_epoch(audit: _Audit, leaf: Leaf) -> bool:
+    if audit.epoch is None:
+        return True
+    return leaf.epoch == audit.epoch + (leaf.is_known and leaf.entry_type.name == "service.started")
+
+
+def _judged(audit: _Audit, chunks: Iterable[list[Leaf]], jobs: int) -> Iterator[tuple[list[Leaf], list[Evidence]]]:
+    """Yield each chunk with its evidence, in order; with `jobs` > 1 a bounded number of chunks is under way."""
+    if jobs <= 1:
+        for leaves in chunks:
+            yield leaves, judge(leaves, audit.relations.authorities)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        waiting: deque[tuple[list[Leaf], Future[list[Evidence]]]] = deque()
+        for leaves in chunks:
+            waiting.append((leaves, pool.submit(judge, leaves, audit.relations.authorities)))
+            if len(waiting) > 4 * jobs:
+                oldest, future = waiting.popleft()
+                yield oldest, future.result()
+        for leaves, future in waiting:
+            yield leaves, future.result()
+
+
+def judge(leaves: list[Leaf], authorities: frozenset[str]) -> list[Evidence]:
+    """Return the evidence of each leaf; entries of the gateway have none and need none. Runs in any process."""
+    return [
+        Evidence(()) if leaf.entry_type.cause == "gateway" else check_evidence(leaf, authorities) for leaf in leaves
+    ]
+
+
+def _relate(audit: _Audit, leaf: Leaf, evidence: Evidence) -> None:
+    """Step 10 for one entry: its own evidence, then what earlier entries say about it."""
+    audit.requests += evidence.signature_input is not None
+    for code, text in (*evidence.faults, *audit.relations.faults(leaf, evidence)):
+        audit.say(10, code, text, leaf.seq)
+    anchor = evidence.anchor
+    if anchor is not None and anchor.size <= leaf.seq and audit.root_at(anchor.size) != anchor.root:
+        audit.say(10, "anchor_root_wrong", f"the ledger's root at size {anchor.size} is not the anchor's", leaf.seq)
+
+
+def _open_checkpoint(audit: _Audit, note: bytes, whose: str) -> Checkpoint | None:
+    """Steps 4 to 7 for a checkpoint that must be this ledger's; None when it does not count."""
+    try:
+        checkpoint = parse_checkpoint(note)
+    except Malformed as error:
+        audit.say(4, "checkpoint_malformed", f"{whose} checkpoint: {error}")
+        return None
+    signers = check_signers(checkpoint, audit.keyring)
+    audit.findings += signers.findings
+    if checkpoint.origin != audit.source.origin:
+        audit.say(5, "origin_differs", f"{whose} checkpoint is of another origin")
+        return None
+    audit.level = signers.level if audit.level == "none" else audit.level
+    return checkpoint if signers.is_signed else None
+
+
+def _check_own_checkpoint(audit: _Audit) -> None:
+    """The checkpoint that came with the ledger must fit exactly what came with it."""
+    size = audit.tree.size
+    if size == 0:
+        audit.say(
+            9, "empty", "the ledger has no entries; an empty ledger is never complete", None, Outcome.INDETERMINATE
+        )
+    if size != audit.source.size:
+        audit.say(8, "truncated", f"the source promises {audit.source.size} entries and has {size}")
+    checkpoint = _open_checkpoint(audit, audit.source.checkpoint, "the ledger's own")
+    if checkpoint is None:
+        return
+    if (checkpoint.size, checkpoint.root) != (size, audit.tree.root()):
+        audit.say(
+            8, "root_differs", f"the entries do not give the root of the ledger's own checkpoint ({checkpoint.size})"
+        )
+    elif audit.level.startswith("witnessed") and size:
+        audit.completeness = f"to size {size}, {audit.level}"
+
+
+def _check_pinned_checkpoint(audit: _Audit, note: bytes) -> None:
+    """The reader's own checkpoint: the ledger must reach it and agree with it."""
+    is_own_sound = not any(finding.step in (4, 5, 6, 8) and finding.outcome for finding in audit.findings)
+    pinned = _open_checkpoint(audit, note, "the given")
+    if pinned is None:
+        return
+    if pinned.size > audit.tree.size:
+        audit.say(
+            8, "truncated", f"the ledger ends at size {audit.tree.size}, below the given checkpoint's {pinned.size}"
+        )
+    elif pinned.root == audit.tree.root(pinned.size):
+        if pinned.size:
+            audit.completeness = f"to size {pinned.size} of the given checkpoint"
+    elif is_own_sound:
+        text = f"the log signed this ledger and another one of size {pinned.size}"
+        audit.say(12, "two_roots", text, None, Outcome.SPLIT)
+    else:
+        audit.say(8, "checkpoint_differs", f"the ledger's root at size {pinned.size} is not the given checkpoint's")
+
+
+def _report(audit: _Audit) -> Report:
+    is_whole = not any(finding.outcome >= Outcome.INVALID for finding in audit.findings)
+    completeness = audit.completeness if is_whole else "unknown"
+    if audit.stopped_at is not None and is_whole:
+        completeness = f"chain and tree {completeness}; checked to {audit.stopped_at - 1}"
+    return Report(
+        command="ledger",
+        findings=tuple(audit.findings),
+        level=audit.level if is_whole else "none",
+        completeness=completeness,
+        statement=(f"{audit.tree.size} entries of {audit.source.origin}, {audit.requests} signed requests checked",),
+        facts={
+            "origin": audit.source.origin,
+            "size": audit.tree.size,
+            "root": audit.tree.root().hex(),
+            "requests": audit.requests,
+            "keysVersion": audit.keyring.version,
+        },
+    )

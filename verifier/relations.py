@@ -1,0 +1,133 @@
+"""What lies between the entries of one ledger: who may act, and what may happen only once or only upwards.
+
+Fed in order with every leaf and its evidence; keeps live state only.
+Source: docs/protocol.md 17.1, 12.5 to 12.8, 8.1, 9.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from hashlib import sha256
+
+from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, WINDOW_S_MAX, Leaf
+from verifier.evidence import Evidence
+
+# No accepted nonce can still be inside its window after this much log time.
+_NONCE_MS_MAX = WINDOW_S_MAX * 1000 + 2 * SKEW_MS
+
+
+class _Once:
+    """Keys that must not come again before their time; forgotten after `keep_ms`, so memory stays bounded."""
+
+    __slots__ = ("_keep_ms", "_order", "_until")
+
+    def __init__(self, keep_ms: int) -> None:
+        self._keep_ms = keep_ms
+        self._until: dict[bytes, int] = {}
+        self._order: deque[tuple[int, bytes]] = deque()
+
+    def is_again(self, text: str, time_ms: int, until_ms: int) -> bool:
+        """Note `text` until `until_ms`; say whether an earlier note of it still holds at `time_ms`."""
+        while self._order and self._order[0][0] < time_ms:
+            _, old = self._order.popleft()
+            if self._until.get(old, time_ms) < time_ms:
+                del self._until[old]
+        key = sha256(text.encode("utf-8")).digest()[:16]
+        is_again = self._until.get(key, -1) > time_ms
+        self._until[key] = until_ms
+        self._order.append((time_ms + self._keep_ms, key))
+        return is_again
+
+
+class Relations:
+    """The state that entries so far have built; `faults` moves it by one entry."""
+
+    def __init__(self) -> None:
+        self.authorities: frozenset[str] = frozenset()
+        self._operators: frozenset[str] = frozenset()
+        self._agents: set[str] = set()
+        self._removed: set[str] = set()
+        self._is_dev = False
+        self._nonces = _Once(_NONCE_MS_MAX)
+        self._keys = _Once(IDEMPOTENCY_MS)
+        self._token = 0
+        self._leases: dict[int, tuple[int, str, int]] = {}  # live: grant seq to token, holder, granted at
+        self._started: int | None = None
+
+    def open(self, leaf: Leaf) -> None:
+        """Take entry 0's lists."""
+        self.authorities, self._operators = _texts(leaf, "authorities"), _texts(leaf, "operators")
+        self._is_dev = leaf.value.get("isDev") is True
+
+    def faults(self, leaf: Leaf, evidence: Evidence) -> Iterator[tuple[str, str]]:
+        """Yield (code, text) of everything in which `leaf` does not fit the entries before it."""
+        if leaf.entry_type.cause == "request":
+            yield from self._actor_faults(leaf)
+            yield from self._once_faults(leaf, evidence)
+        match leaf.entry_type.name:
+            case "agent.added":
+                self._agents.add(leaf.text("agent"))
+                self._removed.discard(leaf.text("agent"))
+            case "agent.removed":
+                self._agents.discard(leaf.text("agent"))
+                self._removed.add(leaf.text("agent"))
+            case "service.started":
+                self._started = leaf.seq
+            case "lease.holiday":
+                if leaf.number("startedSeq") != self._started:
+                    yield "citation_wrong", "startedSeq is not the last service.started, or was cited before"
+                self._started = None
+            case "lease.granted":
+                yield from self._grant_faults(leaf)
+            case "lease.extended" | "lease.renewed" | "lease.released" | "lease.expired":
+                yield from self._lease_faults(leaf)
+
+    def _actor_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
+        if leaf.actor in self._operators:
+            return
+        if leaf.entry_type.actor_rule == "operator":
+            yield "operator_required", "the actor is no operator of entry 0"
+        elif leaf.actor in self._removed or not (leaf.actor in self._agents or self._is_dev):
+            yield "agent_unknown", "the actor was not added, or was removed, before this entry"
+
+    def _once_faults(self, leaf: Leaf, evidence: Evidence) -> Iterator[tuple[str, str]]:
+        signature_input = evidence.signature_input
+        if signature_input is None or leaf.request is None:
+            return
+        until_ms = signature_input.expires * 1000 + SKEW_MS
+        if self._nonces.is_again(f"{leaf.principal} {signature_input.nonce}", leaf.time_ms, until_ms):
+            yield "nonce_reused", "the principal's nonce was used before and is still live"
+        text = f"{leaf.principal} {leaf.request['idempotencyKey']}"
+        if self._keys.is_again(text, leaf.time_ms, leaf.time_ms + IDEMPOTENCY_MS):
+            yield "idempotency_key_reused", "the principal's idempotency key was decided before, within 24 hours"
+
+    def _grant_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
+        token = leaf.number("fencingToken")
+        if token <= self._token:
+            yield "token_not_rising", "fencingToken is not above every earlier one"
+        elif token != max(self._token + 1, leaf.time_ms * 1000):
+            yield "token_wrong", "fencingToken is not max(last + 1, timeMs x 1,000)"
+        self._token = max(self._token, token)
+        self._leases[leaf.seq] = (token, leaf.actor, leaf.time_ms)
+
+    def _lease_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
+        """A later word about a lease: it lives, and is the one that was granted. An end takes it away."""
+        grant_seq, live = leaf.number("grantSeq"), self._leases.get(leaf.number("grantSeq"))
+        if live is None:
+            yield "citation_wrong", "grantSeq is not a grant that is still live"
+            return
+        token, holder, granted_at_ms = live
+        if leaf.number("fencingToken") != token:
+            yield "token_wrong", "fencingToken is not the grant's"
+        if (leaf.text("holder") or leaf.actor) != holder:
+            yield "holder_wrong", "the lease is another actor's"
+        if leaf.number("grantedAtMs") not in (-1, granted_at_ms):
+            yield "citation_wrong", "grantedAtMs is not the time of the grant"
+        if leaf.entry_type.name in ("lease.released", "lease.expired"):
+            del self._leases[grant_seq]
+
+
+def _texts(leaf: Leaf, name: str) -> frozenset[str]:
+    value = leaf.value.get(name)
+    return frozenset(text for text in value if isinstance(text, str)) if isinstance(value, list) else frozenset()
