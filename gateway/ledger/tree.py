@@ -48,7 +48,7 @@ class Growth:
         self.hashes = self._append(peaks, leaf_hashes)
         self.edge = Edge(before.size + len(leaf_hashes), tuple(peaks))
         self._partial = _partials(self.edge)
-        self.root = self.edge.root if self.edge.size else EMPTY_ROOT
+        self.root = self.edge.root
 
     def _append(self, peaks: list[bytes | None], leaf_hashes: Sequence[bytes]) -> tuple[bytes, ...]:
         """Add the leaves to `peaks`; return every subtree completed, each leaf followed by those it completes."""

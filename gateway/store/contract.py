@@ -150,7 +150,14 @@ class Reading(Protocol):
 
 
 class Store(Reading, Protocol):
-    """A whole store. The page above is part of this type."""
+    """A whole store. The page above is part of this type.
+
+    `durability` is the word that every leaf carries: "memory", "local" (this machine's disk) or "replicated".
+    """
+
+    @property
+    def durability(self) -> str:
+        """Return what a commit of this engine survives."""
 
     def load(self) -> Loaded:
         """Return what the store holds, read afresh from it. Called at start and again in recovery."""

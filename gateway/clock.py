@@ -1,0 +1,86 @@
+"""The one caller of time. Everything below the doors takes its moment as an argument.
+
+Log time is what decisions are made at and what entries carry. It follows the wall clock, but it is not the wall
+clock: it never goes back, and it never runs ahead faster than this machine's own elapsed time plus a little. So
+whoever can set the wall clock (an attacker on NTP, a restored snapshot) can't end everybody's leases at once.
+Source: docs/protocol.md, time; security.md §7.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from gateway.errors import Fatal
+
+STEP_MS_MAX = 2_000  # what a batch may gain on the elapsed time
+BEHIND_MS_MAX = 2_000  # how far behind the head a wall clock may start
+
+
+class Clocks(Protocol):
+    """A wall clock and a clock that only counts forward, both in ms. Tests have one that stands still."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock: ms since 1970 UTC."""
+
+    def boottime_ms(self) -> int:
+        """Return ms since some fixed moment, counting while the machine sleeps, never set."""
+
+
+class Clock:
+    """This machine's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def boottime_ms(self) -> int:
+        # CLOCK_MONOTONIC stands still while a machine is suspended; leases must not.
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class LogClock:
+    """Gives log time: `start` once per process, then `next` for each batch and `seen` after each commit."""
+
+    __slots__ = ("_boot_ms", "_clock", "_head_ms", "alarms")
+
+    def __init__(self, clock: Clocks) -> None:
+        self._clock = clock
+        self._boot_ms: int | None = None
+        self._head_ms = 0
+        self.alarms = 0
+        """How often the wall clock was further ahead than can be; a metric."""
+
+    def start(self, head_ms: int, *, is_accepted: bool = False) -> None:
+        """Compare the wall clock with the ledger's. Fatal when it is behind, unless an operator accepted that."""
+        behind_ms = head_ms - self._clock.now_ms()
+        if behind_ms > BEHIND_MS_MAX and not is_accepted:
+            raise Fatal(
+                f"this machine's clock is {behind_ms / 1000:.1f} s behind the ledger's last entry; set the clock,"
+                " or, if the ledger's time is the wrong one, start once with the clock accepted"
+            )
+
+    def next(self, head_ms: int) -> int:
+        """Return the log time of the next batch, not before `head_ms`, the time of the last entry.
+
+        Before the first `seen` there is nothing to measure against, and the wall clock is taken.
+        """
+        wall_ms = self._clock.now_ms()
+        limit_ms = self._limit_ms(wall_ms)
+        if wall_ms > limit_ms:
+            self.alarms += 1
+        return max(head_ms, min(wall_ms, limit_ms))
+
+    def peek(self, head_ms: int) -> int:
+        """Return what log time would be now, for those who only look."""
+        wall_ms = self._clock.now_ms()
+        return max(head_ms, min(wall_ms, self._limit_ms(wall_ms)))
+
+    def _limit_ms(self, wall_ms: int) -> int:
+        if self._boot_ms is None:
+            return wall_ms
+        return self._head_ms + (self._clock.boottime_ms() - self._boot_ms) + STEP_MS_MAX
+
+    def seen(self, head_ms: int) -> None:
+        """Remember that the head of time `head_ms` was seen now."""
+        self._head_ms = head_ms
+        self._boot_ms = self._clock.boottime_ms()

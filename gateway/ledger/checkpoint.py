@@ -1,0 +1,63 @@
+"""Encoding leaves, and signing a committed batch: its checkpoint, and each leaf.
+
+Both are deterministic: what is signed again after a restart is byte for byte what was signed before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from gateway.errors import Fatal
+from gateway.ledger.tree import Growth
+from gateway.signer import Signer, pae
+from gateway.store.contract import Reading, SignedBatch, StoredCheckpoint
+from verifier.checkpoint import checkpoint_text, parse_checkpoint
+from verifier.merkle import leaf_hash, root_from_inclusion
+from verifier.note import is_signed_once
+from verifier.sig import is_valid
+from verifier.wire import JsonObject, Malformed
+
+
+def encode_leaf(value: JsonObject) -> bytes:
+    """Return canonical JSON, as `verifier.wire.encode_canonical` does, at a tenth of the cost.
+
+    The two agree on everything a leaf or a record holds: ASCII names, no floats, integers below 2^53.
+    """
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def sign_batch(signer: Signer, size: int, root: bytes, leaves: Sequence[bytes]) -> SignedBatch:
+    """Return everything that is signed over the batch of `leaves` that ends at `size`, where the root is `root`."""
+    note = signer.sign_checkpoint(checkpoint_text(signer.origin, size, root))
+    return SignedBatch(size, note, tuple(map(signer.sign_leaf, leaves)))
+
+
+def sign_again(signer: Signer, read: Reading, batch: StoredCheckpoint) -> SignedBatch:
+    """Return what `sign_batch` gave or would have given, from committed bytes."""
+    leaves = [entry.leaf for entry in read.entries(batch.first_seq, batch.size)]
+    return sign_batch(signer, batch.size, batch.root, leaves)
+
+
+def check_release(signer: Signer, growth: Growth, seq: int, leaf: bytes, signature: bytes) -> None:
+    """Look at one receipt of a batch as a stranger would, before any of it leaves. Fatal when it does not hold.
+
+    A flipped bit in memory, or a broken library, must not leave the house signed.
+    """
+    if not is_valid(signer.receipt_key.public_key, pae(leaf), signature):
+        raise Fatal(f"the signature just made over entry {seq} does not verify; this machine can't be trusted")
+    if root_from_inclusion(seq, growth.edge.size, leaf_hash(leaf), growth.path(seq)) != growth.root:
+        raise Fatal(f"the path just made for entry {seq} does not lead to the root; this machine can't be trusted")
+
+
+def check_note(signer: Signer, note: bytes, size: int, root: bytes) -> None:
+    """Compare a stored checkpoint with the ledger beside it and with our log key. Fatal when it is another."""
+    try:
+        checkpoint = parse_checkpoint(note)
+    except Malformed as error:
+        raise Fatal(f"the last checkpoint in the store is malformed: {error}") from error
+    if (checkpoint.origin, checkpoint.size, checkpoint.root) != (signer.origin, size, root):
+        raise Fatal("the last checkpoint in the store is not of this ledger, size and root; the file was changed")
+    if not is_signed_once(checkpoint.note, signer.log_key):
+        raise Fatal("the last checkpoint in the store was not signed by this log key; use the keys of this ledger")

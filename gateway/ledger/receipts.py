@@ -1,0 +1,120 @@
+"""What leaves the house: a receipt, and the whole answer around it.
+
+Pure. First answer and replay are made by the same function from the same stored bytes (leaf, signature, checkpoint
+as first committed, path at that checkpoint's size), so they are equal, after a restart too. Everything an answer says
+beside its receipt is read out of the leaf; it is a convenience for people, and clients take facts from the leaf only.
+Source: docs/protocol.md, receipts.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import orjson
+
+from gateway.core.refusal import BY_NAME
+from gateway.signer import PAYLOAD_TYPE
+from verifier.entries import full_type
+from verifier.proof import Proof, encode_proof
+from verifier.wire import JsonObject, JsonValue
+
+
+def render(leaf: bytes, signature: bytes, checkpoint: bytes, path: Sequence[bytes], *, key_id: str) -> bytes:
+    """Return the receipt file: exactly the member `receipt` of an answer.
+
+    `path` proves the leaf in the tree of the note `checkpoint`; `key_id` names the key that made `signature`.
+    """
+    seq = orjson.loads(leaf)["seq"]
+    return orjson.dumps(_receipt(seq, leaf, signature, checkpoint, path, key_id))
+
+
+def answer(leaf: bytes, signature: bytes, checkpoint: bytes, path: Sequence[bytes], *, key_id: str) -> bytes:
+    """Return the body of the HTTP answer to the request that caused `leaf`."""
+    value: JsonObject = orjson.loads(leaf)
+    facts = refusal_of(value) if "error" in value else {"ok": True, **_FACTS[str(value["type"])](value)}
+    return orjson.dumps({**facts, "receipt": _receipt(value["seq"], leaf, signature, checkpoint, path, key_id)})
+
+
+def _receipt(
+    seq: JsonValue, leaf: bytes, signature: bytes, checkpoint: bytes, path: Sequence[bytes], key_id: str
+) -> JsonObject:
+    """Return a DSSE envelope over the leaf, with a C2SP tlog-proof beside the signature."""
+    assert isinstance(seq, int), "a leaf carries its number"
+    return {
+        "payloadType": PAYLOAD_TYPE,
+        "payload": _base64(leaf),
+        "signatures": [{"keyid": key_id, "sig": _base64(signature)}],
+        "proof": encode_proof(Proof(seq, tuple(path), checkpoint)).decode(),
+    }
+
+
+def lease_of(leaf: JsonObject) -> JsonObject:
+    """Return the lease that a grant, an extension or a renewal speaks of."""
+    return {
+        "leaseId": leaf["leaseId"],
+        **_resources(leaf),
+        "holder": leaf["actor"],
+        "fencingToken": leaf["fencingToken"],
+        "mode": leaf["mode"],
+        "ttlMs": leaf["ttlMs"],
+        "grantedAtMs": leaf.get("grantedAtMs", leaf["timeMs"]),
+        "expiresAtMs": leaf["expiresAtMs"],
+    }
+
+
+def refusal_of(leaf: JsonObject) -> JsonObject:
+    """Return what a refusal says, in the shape of the seed: what, why, who holds it, and what to do next."""
+    row = BY_NAME[str(leaf["error"])]
+    conflict = leaf.get("conflict")
+    facts: JsonObject = {
+        "ok": False,
+        "error": row.name,
+        "number": row.number,
+        "message": row.advice,
+        "retry": row.retry,
+    }
+    for name in ("leaseId", "holder", "holderName", "conflict", "conflicts", "stampede", "retryAfterMs", "endedSeq"):
+        if name in leaf:
+            facts[name] = leaf[name]
+    if isinstance(conflict, dict):
+        facts["expiresAtMs"] = conflict["expiresAtMs"]
+    return facts
+
+
+def _resources(leaf: JsonObject) -> JsonObject:
+    """Return `resources`, and `resource` as well when there is one."""
+    resources = leaf["resources"]
+    if isinstance(resources, list) and len(resources) == 1:
+        return {"resource": resources[0], "resources": resources}
+    return {"resources": resources}
+
+
+def _granted(leaf: JsonObject) -> JsonObject:
+    return {"lease": lease_of(leaf)}
+
+
+def _released(leaf: JsonObject) -> JsonObject:
+    return {"released": {"leaseId": leaf["leaseId"], **_resources(leaf), "holder": leaf["actor"]}}
+
+
+def _agent(leaf: JsonObject) -> JsonObject:
+    return {"agent": {name: leaf[member] for name, member in (("did", "agent"), ("name", "name")) if member in leaf}}
+
+
+_FACTS: Mapping[str, Callable[[JsonObject], JsonObject]] = MappingProxyType(
+    {
+        full_type("lease.granted"): _granted,
+        full_type("lease.extended"): _granted,
+        full_type("lease.renewed"): _granted,
+        full_type("lease.released"): _released,
+        full_type("release.repeated"): _released,
+        full_type("agent.added"): _agent,
+        full_type("agent.removed"): _agent,
+    }
+)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
