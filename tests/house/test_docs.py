@@ -15,7 +15,7 @@ from verifier.verdict import Outcome
 ROOT = docs.ROOT
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 PROTOCOL = (ROOT / "docs/protocol.md").read_text("utf-8")
-CLAUSES = frozenset(re.findall(r"^(?:## )?(\d+(?:\.\d+)?)[. ]", PROTOCOL, re.MULTILINE))
+NUMBERS = [chapter or clause for chapter, clause in re.findall(r"^(?:## (\d+)\. |(\d+\.\d+) )", PROTOCOL, re.MULTILINE)]
 ADRS = sorted((ROOT / "docs/adr").glob("*.md"))
 
 
@@ -55,8 +55,8 @@ def test_the_example_is_valid_and_one_changed_byte_is_not() -> None:
 
 
 def test_every_clause_number_stands_once() -> None:
-    numbers = re.findall(r"^(?:## )?(\d+(?:\.\d+)?)[. ]", PROTOCOL, re.MULTILINE)
-    assert len(numbers) == len(set(numbers))
+    assert len(NUMBERS) > 100
+    assert len(NUMBERS) == len(set(NUMBERS))
 
 
 def test_the_code_cites_clauses_that_exist() -> None:
@@ -67,7 +67,7 @@ def test_the_code_cites_clauses_that_exist() -> None:
         for number in re.findall(r"(?:protocol\.md|SPEC) (\d+(?:\.\d+)?)", path.read_text("utf-8"))
     }
     assert cited
-    assert sorted(pair for pair in cited if pair[1] not in CLAUSES) == []
+    assert sorted(pair for pair in cited if pair[1] not in NUMBERS) == []
 
 
 def test_the_ladder_in_the_document_has_its_twelve_steps() -> None:
