@@ -155,10 +155,10 @@ def _publish(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     files = read_forms(arguments.folder)
     pinned: str | None = arguments.root
-    root = parse_vkey(_text_or_file(pinned) if pinned else _line_of(files.get(ROOT_FILE, b""), ROOT_FILE))
+    root = parse_vkey(_text_or_file(pinned) if pinned is not None else _line_of(files.get(ROOT_FILE, b""), ROOT_FILE))
     rows = check_forms(files, root)
     _print_table(rows)
-    if not pinned:
+    if pinned is None:
         print(f"The root key was taken from {arguments.folder} itself. To prove origin too, add --root VKEY.")
     return EXIT_OK if all(row.problem is None for row in rows) else EXIT_REFUSED
 
@@ -168,7 +168,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _next_document(arguments: argparse.Namespace, root: SigningKey) -> KeyDocument:
     """Return the document to publish: of version 1, or the previous one's lines under the next version."""
-    version = decode_decimal(arguments.version)
+    version = _version(arguments.version)
     if (version == 1) != (arguments.previous is None):
         raise PublishError(f"version {version}: every version but 1, and only those, needs --previous FILE.")
     key = root_vkey(arguments.origin, root.public_key)
@@ -176,13 +176,30 @@ def _next_document(arguments: argparse.Namespace, root: SigningKey) -> KeyDocume
     previous = None if arguments.previous is None else _open_previous(arguments.previous, key, version)
     document = KeyDocument(
         origin=arguments.origin,
-        genesis=decode_hex(arguments.genesis, 32),
+        genesis=_genesis(arguments.genesis),
         version=version,
         previous=None if previous is None else document_hash(previous),
         keys=lines if previous is None else _carried(previous, lines),
     )
     Keyring(key, document)  # refuses one key for two purposes before anything is signed
     return document
+
+
+def _version(text: str) -> int:
+    try:
+        version = decode_decimal(text)
+    except Malformed as error:
+        raise Malformed(f"--version: {error}") from error
+    if version < 1:
+        raise Malformed("--version: versions begin at 1")
+    return version
+
+
+def _genesis(text: str) -> bytes:
+    try:
+        return decode_hex(text, 32)
+    except Malformed as error:
+        raise Malformed(f"--genesis: {error}. It is the leaf hash of entry 0") from error
 
 
 def _key_lines(arguments: argparse.Namespace) -> tuple[KeyLine, ...]:
