@@ -68,7 +68,8 @@ $(BIN)/python:
 $(VENV)/stamp-base: requirements/base.txt pyproject.toml | $(BIN)/python
 	@echo "setting up $(VENV) from requirements/base.txt"
 	$(BIN)/python -m $(PIP_INSTALL) -r requirements/base.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore::UserWarning $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/stamp-test: requirements/test.txt $(VENV)/stamp-base
