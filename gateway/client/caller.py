@@ -1,0 +1,279 @@
+"""One signed exchange with the gateway: sign, send, retry, verify.
+
+House rules of this file:
+
+* One intention is one idempotency key. Every attempt of it is signed anew, with a fresh nonce and time, so a retry can
+  neither be decided twice nor be refused as a replay. A time-out says nothing about the outcome; only an answer does.
+* Nothing that came back is believed before receipts.py has accepted it. A problem document is the gateway's bare word:
+  it may make this client wait, give up or complain, never act.
+* Time is corrected from verified first answers only, at most SKEW_MS_MAX. A gateway could otherwise talk a client into
+  signing for some later hour.
+
+Source: docs/protocol.md 4 (signed requests), 9 (idempotency), 20 (trust).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from gateway.client.clock import Clock
+from gateway.client.errors import (
+    AnswerRefused,
+    ClientError,
+    ClockWrong,
+    NotEnrolled,
+    RequestRejected,
+    SplitView,
+    UnknownHistory,
+    Unreachable,
+)
+from gateway.client.profile import Profile
+from gateway.client.receipts import (
+    ANSWER_BYTES_MAX,
+    Sent,
+    VerifiedReceipt,
+    check_is_answer_to,
+    open_receipt,
+    receipt_in,
+)
+from gateway.client.seen import Seen
+from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
+from gateway.client.transport import Reply, Transport
+from gateway.client.waiting import Jitter, pause_after_silence_ms
+from verifier.checkpoint import Checkpoint
+from verifier.entries import ACTION_PATHS, check_body
+from verifier.note import encode_note
+from verifier.wire import JsonObject, Malformed, encode_canonical, parse_json
+
+ATTEMPT_MS = 10_000  # one attempt; a gateway that needs longer for a decision is in trouble
+RETRY_MS = 30_000  # all attempts of one call, unless the caller names a deadline
+SKEW_MS_MAX = 120_000
+LEASE_LIFE_S, OTHER_LIFE_S = 15, 60  # docs/protocol.md 4.10
+DISPUTE_PATH = "/api/v1/acp/ledger/dispute"
+# The gateway said "not now"; 409 counts when it comes with Retry-After (in flight) or says the nonce was seen.
+_BUSY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+_NOT_ENROLLED = frozenset({"agent_unknown", "agent_removed", "reader_unknown"})
+
+_log = logging.getLogger("tallystick.client")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A verified decision; `sent_ms` is the steady-clock instant at which the first attempt was sent."""
+
+    receipt: VerifiedReceipt
+    sent_ms: int
+
+
+@dataclass(slots=True)
+class _Call:
+    """One intention and what was sent for it so far."""
+
+    action: str
+    body: bytes
+    idempotency_key: str
+    sent_ms: int
+    nonces: set[str] = field(default_factory=set)
+    outside_window: int = 0
+
+    @property
+    def path(self) -> str:
+        return ACTION_PATHS[self.action]
+
+    def sent(self, did: str) -> Sent:
+        return Sent(self.action, did, self.path, self.body, self.idempotency_key, self.nonces)
+
+
+class _Again(Exception):
+    """This attempt settled nothing; try again after `after_ms`, or give up with `error`."""
+
+    def __init__(self, error: ClientError, after_ms: int = 0) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.after_ms = after_ms
+
+
+class Caller:
+    """Speaks to one gateway with one key. Safe for any number of tasks of one event loop."""
+
+    def __init__(self, profile: Profile, transport: Transport, clock: Clock, jitter: Jitter) -> None:
+        self.profile = profile
+        self.clock = clock
+        self.jitter = jitter
+        self.seen: Seen = profile.open_seen()
+        self._transport = transport
+        self._skew_ms = 0
+
+    @property
+    def did(self) -> str:
+        return self.profile.key.did
+
+    async def decide(self, action: str, members: JsonObject, *, until_ms: int | None = None) -> Decided:
+        """Send one intention until the ledger has decided it; return the verified decision, refusals included.
+
+        `until_ms` is a steady-clock deadline, RETRY_MS from now by default. Malformed for a body that breaks the entry
+        table (nothing was sent); Unreachable when the deadline came first (the outcome is unknown).
+        """
+        body: JsonObject = {"ledger": self.profile.address.origin, "actorDid": self.did, **members}
+        check_body(action, body)
+        call = _Call(action, encode_canonical(body), new_idempotency_key(), self.clock.steady_ms())
+        receipt = await self._retrying(lambda timeout_ms: self._attempt(call, timeout_ms), until_ms)
+        return Decided(receipt, call.sent_ms)
+
+    async def read(self, path: str, query: str = "", *, until_ms: int | None = None) -> JsonObject:
+        """Return the answer to a signed read: a picture for people, proven by nothing."""
+        return await self._retrying(lambda timeout_ms: self._read(path, query, timeout_ms), until_ms)
+
+    async def fetch(self, path: str, *, until_ms: int | None = None) -> bytes:
+        """Return the unverified bytes of a public document."""
+        return await self._retrying(lambda timeout_ms: self._fetch(path, timeout_ms), until_ms)
+
+    async def dispute(self, *notes: bytes) -> None:
+        """Show the gateway checkpoints that its own key signed. Best effort: a lying gateway won't listen."""
+        headers = {"host": self.profile.address.authority, "content-type": "text/plain"}
+        for note in notes:
+            try:
+                await self._transport.send("POST", DISPUTE_PATH, headers, note, ATTEMPT_MS)
+            except Unreachable as error:
+                _log.warning("the dispute could not be posted: %s", error)
+
+    async def remember(self, checkpoint: Checkpoint) -> None:
+        """Keep a verified checkpoint; a contradiction is posted as a dispute and raised as SplitView."""
+        try:
+            self.seen.remember(checkpoint)
+        except SplitView as split:
+            await self.dispute(split.ours, split.theirs)
+            raise
+        self.seen.save_sometimes(self.clock.steady_ms())
+
+    async def _retrying(self, attempt: Callable[[int], Awaitable[T]], until_ms: int | None) -> T:
+        deadline_ms = self.clock.steady_ms() + RETRY_MS if until_ms is None else until_ms
+        for number in itertools.count():
+            try:
+                return await attempt(min(ATTEMPT_MS, deadline_ms - self.clock.steady_ms()))
+            except _Again as again:
+                pause_ms = pause_after_silence_ms(number, again.after_ms, self.jitter)
+                if self.clock.steady_ms() + pause_ms >= deadline_ms:
+                    raise again.error from again.error.__cause__
+                await self.clock.sleep(pause_ms)
+        raise AssertionError("count() does not end")
+
+    async def _attempt(self, call: _Call, timeout_ms: int) -> VerifiedReceipt:
+        nonce = new_nonce()
+        call.nonces.add(nonce)
+        address = self.profile.address
+        draft = Draft("POST", address.authority, call.path, "", self.seen.anchor, call.body, call.idempotency_key)
+        life_s = LEASE_LIFE_S if call.action.startswith("lease.") else OTHER_LIFE_S
+        sent_wall_ms = self.clock.wall_ms()
+        reply = await self._send(draft, nonce, life_s, timeout_ms)
+        receipt_bytes = receipt_in(reply.unverified_body)
+        if receipt_bytes is None:
+            raise await self._problem(reply, call)
+        receipt = open_receipt(receipt_bytes, self.profile.keyring)
+        if check_is_answer_to(receipt, call.sent(self.did)) == nonce:
+            self._note_time(receipt.leaf.time_ms, sent_wall_ms, self.clock.wall_ms())
+        await self.remember(receipt.checkpoint)
+        return receipt
+
+    async def _read(self, path: str, query: str, timeout_ms: int) -> JsonObject:
+        draft = Draft("GET", self.profile.address.authority, path, query, self.seen.anchor)
+        reply = await self._send(draft, new_nonce(), LEASE_LIFE_S, timeout_ms)
+        if reply.status != 200:
+            raise await self._problem(reply, None)
+        try:
+            return parse_json(reply.unverified_body, bytes_max=ANSWER_BYTES_MAX)
+        except Malformed as error:
+            raise AnswerRefused(f"the answer to {path} can't be read: {error}") from error
+
+    async def _fetch(self, path: str, timeout_ms: int) -> bytes:
+        try:
+            reply = await self._transport.send("GET", path, {"host": self.profile.address.authority}, None, timeout_ms)
+        except Unreachable as error:
+            raise _Again(error) from error
+        if reply.status != 200:
+            raise await self._problem(reply, None)
+        return reply.unverified_body
+
+    async def _send(self, draft: Draft, nonce: str, life_s: int, timeout_ms: int) -> Reply:
+        created_s = (self.clock.wall_ms() + self._skew_ms) // 1000
+        headers = sign_request(draft, self.profile.key, created_s=created_s, nonce=nonce, life_s=life_s)
+        target = f"{draft.path}?{draft.query}" if draft.query else draft.path
+        try:
+            return await self._transport.send(draft.method, target, headers, draft.body, timeout_ms)
+        except Unreachable as error:
+            raise _Again(error) from error
+
+    async def _problem(self, reply: Reply, call: _Call | None) -> Exception:
+        """Return what to raise for an answer without a receipt."""
+        problem = _parse_problem(reply)
+        after_ms = _retry_after_ms(reply)
+        if reply.status in _BUSY_STATUSES or (reply.status == 409 and (after_ms or problem.code == "nonce_reused")):
+            reason = "throttled" if reply.status in (429, 503) else "unreachable"
+            return _Again(Unreachable(f"the gateway says: not now ({problem})", reason), after_ms)
+        if reply.status < 400:
+            return AnswerRefused(f"the gateway answered {reply.status} without a receipt, which proves nothing")
+        if problem.code == "outside_window":
+            return self._outside_window(problem, call)
+        if problem.code == "unknown_history":
+            return await self._unknown_history(problem)
+        if problem.code in _NOT_ENROLLED:
+            return NotEnrolled(problem.status, problem.code, problem.detail, _ENROL)
+        return problem
+
+    def _outside_window(self, problem: RequestRejected, call: _Call | None) -> Exception:
+        """Sign once more (the attempt may have been held up on its way); the second time it is the clock."""
+        self._skew_ms = 0
+        error = ClockWrong(problem.status, problem.code, problem.detail, _FIX_CLOCK)
+        if call is None or call.outside_window:
+            return error
+        call.outside_window += 1
+        return _Again(error)
+
+    async def _unknown_history(self, problem: RequestRejected) -> Exception:
+        """The gateway denies a checkpoint: show it the note, whose signature is its own."""
+        if self.seen.newest is not None:
+            await self.dispute(encode_note(self.seen.newest.note))
+        return UnknownHistory(problem.status, problem.code, problem.detail, _KEEP_NOTE)
+
+    def _note_time(self, time_ms: int, sent_ms: int, received_ms: int) -> None:
+        """Take the smallest skew that explains a log time outside [sent, received]; ignore more than SKEW_MS_MAX."""
+        skew_ms = min(time_ms - sent_ms, 0) + max(time_ms - received_ms, 0)
+        if abs(skew_ms) <= SKEW_MS_MAX:
+            self._skew_ms = skew_ms
+        else:
+            _log.warning(
+                "this machine's clock differs from the ledger's by %d s: fix this machine's clock", skew_ms // 1000
+            )
+
+
+_ENROL = "Give your DID to an operator: tallystick agent add DID."
+_FIX_CLOCK = "Fix this machine's clock (NTP), then try again."
+_KEEP_NOTE = "Keep seen.note: it carries the log's signature, and it was posted to the ledger's dispute door."
+
+
+def _parse_problem(reply: Reply) -> RequestRejected:
+    """Return what a problem document says; a body that is none gives the bare status."""
+    try:
+        members = parse_json(reply.unverified_body, bytes_max=ANSWER_BYTES_MAX)
+    except Malformed:
+        members = {}
+    code, detail = members.get("code"), members.get("detail")
+    return RequestRejected(reply.status, _plain(code, "no_answer"), _plain(detail, "no reason given"))
+
+
+def _plain(value: object, default: str) -> str:
+    """Return unverified text fit for a terminal: short, printable, on one line."""
+    if not isinstance(value, str):
+        return default
+    return "".join(letter if letter.isprintable() else "?" for letter in value[:500])
+
+
+def _retry_after_ms(reply: Reply) -> int:
+    """Return Retry-After in milliseconds, 0 when it is absent or a date."""
+    text = reply.headers.get("retry-after", "")
+    return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) <= 6 else 0

@@ -1,0 +1,205 @@
+"""A lease that is held: heartbeats while the work runs, and one clear answer to "may I still rely on it?".
+
+House rules of this file:
+
+* `is_trusted` reads the steady clock each time it is asked. It needs no task to run, so a blocked event loop, a
+  suspended machine or a cut network can't leave it saying yes.
+* Lost is for ever. Once trust has ended, no later renewal brings it back; the work must acquire again and gets a new
+  token. `lost` is set before anybody can see `is_trusted` turn False through this object.
+* Lost is loud. Leaving `async with` raises LeaseLost when the body did not end by an exception of its own.
+* A release is retried until the gateway confirms it or trust has ended; an unconfirmed one costs only the rest of the
+  ttl, so it is logged and not raised.
+
+A busy event loop: heartbeats are a task of the same loop. Work that blocks it for longer than two thirds of the ttl
+loses the lease, which is noticed the moment the work looks. Put blocking work into a thread, or take a longer ttl.
+Source: docs/protocol.md 20; scenarios L8, L10, L17, L19, L24, L25, L33, L52.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from gateway.client.errors import ClientError, LeaseLost, Refused, RequestRejected, Unreachable
+from gateway.client.fence import answer_challenge
+from gateway.client.trust import HELD_TTL_MS_MIN, Grant, beat_period_ms
+
+if TYPE_CHECKING:  # agent.py makes these
+    from gateway.client.agent import Agent
+
+# Called once, synchronously, with the reason, in the moment the loss is noticed.
+OnLost = Callable[[str], None]
+RELEASE_MS = 10_000  # how long a release is retried at the end; the lease runs out by itself anyway
+
+_log = logging.getLogger("tallystick.client")
+
+
+class HeldLease:
+    """Made by Agent.lease; use it with `async with`. `reason` says why it was lost, `beats` counts renewals."""
+
+    def __init__(
+        self, agent: Agent, resources: str | Sequence[str], *, ttl_ms: int, wait_ms: int, on_lost: OnLost | None
+    ) -> None:
+        if ttl_ms < HELD_TTL_MS_MIN:
+            raise ValueError(f"a held lease needs ttl_ms of at least {HELD_TTL_MS_MIN}: a second of it is margin")
+        self._agent = agent
+        self._asked = resources
+        self._ttl_ms = ttl_ms
+        self._wait_ms = wait_ms
+        self._on_lost = on_lost
+        self._grant: Grant | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._group = asyncio.TaskGroup()
+        self._is_released = False
+        # Why trust will have ended if nothing better comes in time: only a blocked loop leaves this word standing.
+        self._doubt = "blocked"
+        self.lost = asyncio.Event()
+        self.reason = ""
+        self.beats = 0
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def grant(self) -> Grant:
+        """The newest verified grant or renewal; only inside `async with`."""
+        assert self._grant is not None, "use the lease inside `async with`"
+        return self._grant
+
+    @property
+    def lease_id(self) -> str:
+        return self.grant.lease_id
+
+    @property
+    def fencing_token(self) -> int:
+        """The number that goes with every write; it stays the same as long as the lease is held."""
+        return self.grant.fencing_token
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return self.grant.resources
+
+    @property
+    def receipt(self) -> bytes:
+        """The newest receipt: what a FenceGuard wants to see."""
+        return self.grant.receipt.data
+
+    def answer(self, challenge: str, resource: str) -> bytes:
+        """Return the answer to a FenceGuard's challenge, for one write to `resource`; LeaseLost after trust ended."""
+        self.check()
+        return answer_challenge(self._agent.profile.key, challenge, resource, self.receipt)
+
+    # -- whether it still holds ----------------------------------------------------------------------------------------
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether work that relies on this lease may go on right now."""
+        return self.trust_ends_in_ms > 0
+
+    @property
+    def trust_ends_in_ms(self) -> int:
+        """Milliseconds of trust left if no renewal comes through any more; 0 once the lease is lost or released."""
+        if self.lost.is_set() or self._is_released or self._grant is None:
+            return 0
+        left_ms = self._grant.trust_ends_ms - self._agent.clock.steady_ms()
+        if left_ms <= 0:
+            self._lose(self._doubt)
+        return max(left_ms, 0)
+
+    def check(self) -> int:
+        """Return the fencing token, or raise LeaseLost: call it right before each effect."""
+        if not self.is_trusted:
+            raise LeaseLost(self.lease_id, self.reason or "released")
+        return self.fencing_token
+
+    def _lose(self, reason: str) -> None:
+        if self.lost.is_set():
+            return
+        self.reason = reason
+        self.lost.set()
+        _log.warning("lease %s is lost: %s", self.lease_id, reason)
+        if self._on_lost is not None:
+            self._on_lost(reason)
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> HeldLease:
+        grant = await self._agent.acquire(self._asked, ttl_ms=self._ttl_ms, wait_ms=self._wait_ms)
+        if grant.trust_ends_ms <= self._agent.clock.steady_ms():
+            # The answer took longer than the trust it gives: renew before anything is done under it.
+            grant = await self._agent.renew(grant.lease_id, ttl_ms=self._ttl_ms)
+        self._grant = grant
+        await self._group.__aenter__()
+        self._heartbeats = self._group.create_task(self._beat(), name=f"heartbeats of {grant.lease_id}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._heartbeats is not None, "entered"
+        if not self.is_trusted and not self._is_released:
+            self._lose(self._doubt)
+        self._heartbeats.cancel()
+        try:
+            await self.release()
+        finally:
+            # Without the body's exception: the group would wrap it, and it goes on by itself.
+            await self._group.__aexit__(None, None, None)
+        if self.lost.is_set() and error is None:
+            raise LeaseLost(self.lease_id, self.reason)
+
+    async def release(self) -> None:
+        """Give the lease back before the end of `async with`; calling it again does nothing.
+
+        Until the gateway has confirmed, the lease counts as held here (a cancelled release can be called again).
+        """
+        if self._is_released:
+            return
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+        until_ms = self._agent.clock.steady_ms() + RELEASE_MS
+        try:
+            await self._agent.release(self.resources, self.lease_id, until_ms=until_ms)
+        except Refused as refused:
+            self._lose(refused.error)  # it was not ours any more, whatever we believed
+        except (Unreachable, RequestRejected) as error:
+            _log.warning("lease %s was not released, it runs out by itself: %s", self.lease_id, error)
+        self._is_released = True
+
+    async def _beat(self) -> None:
+        """Renew at a third of the ttl until trust ends; an error in one beat never ends the beating."""
+        clock = self._agent.clock
+        while self.is_trusted:
+            due_ms = self.grant.sent_ms + beat_period_ms(self.grant.ttl_ms)
+            if due_ms > clock.steady_ms():
+                await clock.sleep(min(due_ms - clock.steady_ms(), self.trust_ends_in_ms))
+            elif not await self._renew():
+                return
+
+    async def _renew(self) -> bool:
+        """Renew once, retrying until trust ends; return whether the lease is still trusted."""
+        until_ms = self.grant.trust_ends_ms
+        self._doubt = "unreachable"
+        try:
+            grant = await self._agent.renew(self.lease_id, ttl_ms=self._ttl_ms, until_ms=until_ms)
+        except Refused as refused:
+            self._lose(refused.error)
+        except Unreachable as error:
+            self._doubt = error.reason
+            await self._agent.clock.sleep(self.trust_ends_in_ms)
+        except ClientError as error:
+            # Unproven answers, a split view, a key that was removed: nothing that one more try would mend.
+            _log.error("lease %s can't be renewed: %s", self.lease_id, error)
+            self._lose(type(error).__name__)
+        else:
+            self._extend(grant)
+        return self.is_trusted
+
+    def _extend(self, grant: Grant) -> None:
+        """Take a renewal that came before trust ended; one that came later brings nothing back."""
+        if self.is_trusted:
+            self._grant = grant
+            self._doubt = "blocked"
+            self.beats += 1

@@ -1,0 +1,123 @@
+"""Turns bytes from the network into facts, or refuses them.
+
+An answer of the gateway has convenience members beside its receipt (`lease`, `holder`, `stampede`). They are for
+people with curl. This client takes every fact from the leaf, after the verifier has accepted the receipt against the
+pinned keys, and only if the leaf's evidence is the very request that was sent: our key, our method, path, body and
+idempotency key, and a nonce of one of our attempts. Otherwise a genuine receipt of somebody else, or of our own
+yesterday, would pass as today's grant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from gateway.client.errors import AnswerRefused
+from verifier.checkpoint import Checkpoint, parse_checkpoint
+from verifier.entries import Leaf, parse_leaf, resources_of
+from verifier.keyring import Keyring
+from verifier.merkle import leaf_hash
+from verifier.proof import parse_proof
+from verifier.receipt import check_receipt
+from verifier.request import parse_anchor, parse_signature_input
+from verifier.wire import (
+    RECEIPT_BYTES_MAX,
+    Malformed,
+    decode_base64,
+    encode_canonical,
+    parse_json,
+)
+
+# The receipt and, beside it, convenience members that repeat up to 256 resources of together 16 KiB.
+ANSWER_BYTES_MAX = RECEIPT_BYTES_MAX + 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedReceipt:
+    """A receipt whose signature, inclusion and evidence held against the pinned keys.
+
+    `data` is the receipt JSON as it may be written to a file; `leaf` and `checkpoint` were parsed out of it.
+    """
+
+    data: bytes
+    leaf: Leaf
+    leaf_hash: bytes
+    checkpoint: Checkpoint
+
+    @property
+    def seq(self) -> int:
+        return self.leaf.seq
+
+    @property
+    def type(self) -> str:
+        return self.leaf.type
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return resources_of(self.leaf.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What an answer must be evidence of: one intention, whose `nonces` are those of all attempts so far."""
+
+    action: str
+    did: str
+    path: str
+    body: bytes
+    idempotency_key: str
+    nonces: Set[str]
+
+
+def open_receipt(data: bytes, keyring: Keyring) -> VerifiedReceipt:
+    """Return the receipt in `data`, proven included in the pinned ledger; AnswerRefused names the first failing step.
+
+    `signed` alone is never enough for a lease client (security: a stolen receipt key could grant anything).
+    """
+    report = check_receipt(data, keyring, level="included")
+    if report.exit_code != 0:
+        raise AnswerRefused(f"the gateway's receipt does not verify:\n{report.as_text()}")
+    try:
+        envelope = parse_json(data, bytes_max=RECEIPT_BYTES_MAX)
+        leaf_bytes = decode_base64(str(envelope["payload"]))
+        proof = parse_proof(str(envelope["proof"]).encode())
+        return VerifiedReceipt(data, parse_leaf(leaf_bytes), leaf_hash(leaf_bytes), parse_checkpoint(proof.checkpoint))
+    except (Malformed, KeyError) as error:  # can't happen after the check above; never a traceback for a hostile peer
+        raise AnswerRefused(f"the gateway's receipt can't be read again: {error}") from error
+
+
+def receipt_in(answer: bytes) -> bytes | None:
+    """Return the receipt inside an unverified HTTP body, or None when there is none (a problem document, HTML)."""
+    try:
+        receipt = parse_json(answer, bytes_max=ANSWER_BYTES_MAX).get("receipt")
+    except Malformed:
+        return None
+    return encode_canonical(receipt) if isinstance(receipt, dict) else None
+
+
+def check_is_answer_to(receipt: VerifiedReceipt, sent: Sent) -> str:
+    """Return the nonce of the attempt that this receipt answers; AnswerRefused when it answers another request."""
+    evidence = receipt.leaf.request
+    if evidence is None or not receipt.leaf.is_known or receipt.leaf.action != sent.action:
+        raise AnswerRefused(f"entry {receipt.seq} is {receipt.type}, which is no answer to {sent.action}")
+    _check_equal("actor", receipt.leaf.actor, sent.did)
+    _check_equal("method", evidence["method"], "POST")
+    _check_equal("path", evidence["path"], sent.path)
+    _check_equal("idempotency key", evidence["idempotencyKey"], sent.idempotency_key)
+    _check_equal("body", evidence["body"], sent.body.decode())
+    signed = parse_signature_input(evidence["signatureInput"])
+    if signed.nonce not in sent.nonces:
+        raise AnswerRefused(f"entry {receipt.seq} answers a request that this call did not send (unknown nonce)")
+    _check_after_anchor(receipt, evidence["anchor"])
+    return signed.nonce
+
+
+def _check_equal(what: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise AnswerRefused(f"the receipt's {what} is not that of the request sent")
+
+
+def _check_after_anchor(receipt: VerifiedReceipt, anchor: str) -> None:
+    """An entry that knew a checkpoint of size n can't stand below n: the gateway would have gone back."""
+    if receipt.seq < parse_anchor(anchor).size:
+        raise AnswerRefused(f"entry {receipt.seq} stands below the checkpoint that its own request had seen")

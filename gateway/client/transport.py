@@ -1,0 +1,91 @@
+"""Sends bytes, returns bytes: the one file of the client that knows aiohttp.
+
+Nothing is followed, guessed or decoded here. Redirects are not followed (a signature must not travel to another host),
+proxies and cookies of the environment are ignored, and an answer longer than its bound is cut off unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+import aiohttp
+from yarl import URL
+
+from gateway.client.errors import Unreachable
+from gateway.client.receipts import ANSWER_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer as it came: header names in lower case, nothing of it trusted."""
+
+    status: int
+    headers: Mapping[str, str]
+    unverified_body: bytes
+
+
+class Transport(Protocol):
+    """What the agent needs of a network; tests bring one that loses, delays and forges."""
+
+    async def send(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, timeout_ms: int
+    ) -> Reply:
+        """Send one request to `target` (path with query); Unreachable when no whole answer came in time.
+
+        Unreachable says nothing about what the gateway did with the request.
+        """
+
+    async def close(self) -> None:
+        """Close all connections."""
+
+
+class HttpTransport:
+    """Keep-alive connections to one gateway; usable inside a running event loop only."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._session = aiohttp.ClientSession(
+            cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, auto_decompress=False
+        )
+
+    async def send(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, timeout_ms: int
+    ) -> Reply:
+        timeout = aiohttp.ClientTimeout(total=max(timeout_ms, 1) / 1000)
+        try:
+            async with self._session.request(
+                method,
+                URL(self._url + target, encoded=True),
+                headers={**headers, "accept-encoding": "identity"},
+                data=body,
+                allow_redirects=False,
+                timeout=timeout,
+            ) as response:
+                return await _reply(response)
+        except TimeoutError as error:
+            raise Unreachable(f"{self._url} gave no answer within {timeout_ms} ms") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"{self._url} can't be reached: {error}") from error
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def __aenter__(self) -> HttpTransport:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _reply(response: aiohttp.ClientResponse) -> Reply:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > ANSWER_BYTES_MAX:
+            raise Unreachable(f"the answer is longer than {ANSWER_BYTES_MAX} bytes; this is no Tallystick gateway")
+    return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, bytes(body))

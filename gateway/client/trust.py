@@ -1,0 +1,69 @@
+"""How long a holder may rely on its lease: pure arithmetic over the steady clock.
+
+The gateway counts a lease from the moment it decides; the holder can't know that moment, only that it lies after the
+first attempt was sent. So trust ends at that first attempt plus the ttl minus a margin, whatever comes back and however
+late: a replayed answer, a slow answer or a third attempt never move it. It follows that trust ends before the lease
+does, without comparing two machines' clocks.
+Source: docs/protocol.md, trust of a client; scenarios L8, L17, L19.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.client.receipts import VerifiedReceipt
+
+MARGIN_MS_MIN = 1_000
+# Below this nothing useful is left of a held lease after the margin.
+HELD_TTL_MS_MIN = 2_000
+
+
+def margin_ms(ttl_ms: int) -> int:
+    """Return the safety margin: a tenth of the ttl, at least one second (clock drift, a late wake-up, a last write)."""
+    return max(MARGIN_MS_MIN, ttl_ms // 10)
+
+
+def trusted_ms(ttl_ms: int) -> int:
+    """Return how long after the first attempt was sent a grant of `ttl_ms` is trusted."""
+    return max(0, ttl_ms - margin_ms(ttl_ms))
+
+
+def beat_period_ms(ttl_ms: int) -> int:
+    """Return the time between heartbeats: two renewals may be lost before trust ends."""
+    return max(1, min(ttl_ms // 3, trusted_ms(ttl_ms) // 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A verified grant, extension or renewal. `sent_ms` is the steady-clock instant of its call's first attempt."""
+
+    receipt: VerifiedReceipt
+    sent_ms: int
+
+    @property
+    def lease_id(self) -> str:
+        return self.receipt.leaf.text("leaseId")
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return self.receipt.resources
+
+    @property
+    def fencing_token(self) -> int:
+        return self.receipt.leaf.number("fencingToken")
+
+    @property
+    def ttl_ms(self) -> int:
+        """The ttl as granted, never "remaining"."""
+        return self.receipt.leaf.number("ttlMs")
+
+    @property
+    def expires_at_ms(self) -> int:
+        """The stated end in the gateway's time; for people. Nothing here compares it with this machine's clock."""
+        return self.receipt.leaf.number("expiresAtMs")
+
+    @property
+    def trust_ends_ms(self) -> int:
+        """The steady-clock instant at which this lease must no longer be relied on."""
+        stated_ms = self.expires_at_ms - self.receipt.leaf.time_ms
+        return self.sent_ms + trusted_ms(min(self.ttl_ms, stated_ms))

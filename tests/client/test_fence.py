@@ -1,0 +1,294 @@
+"""The guard on the protected side: an older token of somebody else never writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.client.errors import AnswerRefused, Fenced
+from gateway.client.fence import (
+    CHALLENGES_MAX,
+    LATE_MS,
+    Answer,
+    FenceGuard,
+    Permit,
+    SignedWrite,
+    answer_challenge,
+    covers,
+    may_share,
+    sign_write,
+)
+from gateway.client.trust import Grant
+from keys.signing import SigningKey
+from tests.client.world import ALICE, BOB, FILE, ORIGIN, Book, LocalGateway, ManualClock, key
+
+TTL_MS = 30_000
+
+
+@pytest.fixture
+def gateway() -> LocalGateway:
+    return LocalGateway(Book(), ManualClock())
+
+
+@pytest.fixture
+def guard(gateway: LocalGateway) -> Iterator[FenceGuard]:
+    with_memory = new_guard(gateway)
+    yield with_memory
+    with_memory.close()
+
+
+def new_guard(gateway: LocalGateway, path: Path | None = None) -> FenceGuard:
+    return FenceGuard(gateway.book.keyring, ORIGIN, path, wall_ms=gateway.clock.wall_ms, busy_ms=1)
+
+
+async def grant_to(gateway: LocalGateway, holder: SigningKey) -> Grant:
+    """Grant the file to `holder`; whoever had it let it run out."""
+    gateway.clock.jump(TTL_MS)
+    async with gateway.agent(holder) as agent:
+        return await agent.acquire(FILE, ttl_ms=TTL_MS)
+
+
+def write(guard: FenceGuard, holder: SigningKey, grant: Grant, resource: str = FILE) -> None:
+    """Ask for a challenge, answer it, write."""
+    challenge = guard.challenge()
+    receipt = grant.receipt.data
+    answer = Answer(challenge, answer_challenge(holder, challenge, resource, receipt))
+    assert guard.check(receipt, resource, answer).leaf.actor == holder.did
+
+
+async def test_41_after_42_is_refused(gateway: LocalGateway, guard: FenceGuard) -> None:
+    """Scenario 11: A stalls, its lease runs out, B gets a newer one and writes; A wakes up and may not write."""
+    old = await grant_to(gateway, ALICE)
+    write(guard, ALICE, old)
+    new = await grant_to(gateway, BOB)
+    assert new.fencing_token > old.fencing_token
+    write(guard, BOB, new)
+    with pytest.raises(Fenced, match=f"token {old.fencing_token} is older than {new.fencing_token}"):
+        write(guard, ALICE, old)
+    write(guard, BOB, new)
+    newest = await grant_to(gateway, ALICE)
+    write(guard, ALICE, newest)
+    with pytest.raises(Fenced):
+        write(guard, BOB, new)
+
+
+async def test_the_memory_survives_a_restart(gateway: LocalGateway, tmp_path: Path) -> None:
+    path = tmp_path / "fence.sqlite3"
+    old, new = await grant_to(gateway, ALICE), await grant_to(gateway, BOB)
+    first = new_guard(gateway, path)
+    write(first, BOB, new)
+    first.close()
+    second = new_guard(gateway, path)
+    with pytest.raises(Fenced):
+        write(second, ALICE, old)
+    write(second, BOB, new)
+    second.close()
+
+
+async def test_a_newer_token_cannot_slip_in_while_a_write_is_under_way(gateway: LocalGateway, tmp_path: Path) -> None:
+    """Scenario 12: the check and the write are one step; another process waits, and after it the old one is refused."""
+    path = tmp_path / "fence.sqlite3"
+    old, new = await grant_to(gateway, ALICE), await grant_to(gateway, BOB)
+    here, there = new_guard(gateway, path), new_guard(gateway, path)
+    challenge = here.challenge()
+    answer = Answer(challenge, answer_challenge(ALICE, challenge, FILE, old.receipt.data))
+    with here.permit(old.receipt.data, FILE, answer), pytest.raises(Fenced, match="busy"):
+        write(there, BOB, new)
+    write(there, BOB, new)
+    with pytest.raises(Fenced, match="older"):
+        write(here, ALICE, old)
+    here.close()
+    there.close()
+
+
+async def test_a_token_stays_seen_though_its_write_failed(gateway: LocalGateway, guard: FenceGuard) -> None:
+    old, new = await grant_to(gateway, ALICE), await grant_to(gateway, BOB)
+    challenge = guard.challenge()
+    answer = Answer(challenge, answer_challenge(BOB, challenge, FILE, new.receipt.data))
+    with pytest.raises(OSError, match="disk"), guard.permit(new.receipt.data, FILE, answer):
+        raise OSError("disk")
+    with pytest.raises(Fenced):
+        write(guard, ALICE, old)
+
+
+async def test_the_own_older_receipt_is_no_danger(gateway: LocalGateway, guard: FenceGuard) -> None:
+    old, new = await grant_to(gateway, ALICE), await grant_to(gateway, ALICE)
+    write(guard, ALICE, new)
+    write(guard, ALICE, old)
+
+
+async def test_a_receipt_is_no_ticket_for_somebody_else(gateway: LocalGateway, guard: FenceGuard) -> None:
+    """Receipts are public: B shows A's receipt, and answers with the only key it has."""
+    grant = await grant_to(gateway, ALICE)
+    challenge = guard.challenge()
+    stolen = Answer(challenge, answer_challenge(BOB, challenge, FILE, grant.receipt.data))
+    with pytest.raises(Fenced, match="did not prove"):
+        guard.check(grant.receipt.data, FILE, stolen)
+
+
+async def test_an_answer_counts_once_for_one_object_and_one_receipt(gateway: LocalGateway, guard: FenceGuard) -> None:
+    grant = await grant_to(gateway, ALICE)
+    receipt = grant.receipt.data
+    challenge = guard.challenge()
+    answer = Answer(challenge, answer_challenge(ALICE, challenge, FILE, receipt))
+    guard.check(receipt, FILE, answer)
+    with pytest.raises(Fenced, match="not open"):
+        guard.check(receipt, FILE, answer)
+    other = guard.challenge()
+    with pytest.raises(Fenced, match="did not prove"):
+        guard.check(receipt, FILE, Answer(other, answer_challenge(ALICE, other, "repo:app/src/b.py", receipt)))
+    with pytest.raises(Fenced, match="not open"):
+        guard.check(receipt, FILE, Answer("made-up", answer_challenge(ALICE, "made-up", FILE, receipt)))
+
+
+async def test_open_challenges_are_bounded(gateway: LocalGateway, guard: FenceGuard) -> None:
+    grant = await grant_to(gateway, ALICE)
+    first = guard.challenge()
+    for _ in range(CHALLENGES_MAX):
+        guard.challenge()
+    with pytest.raises(Fenced, match="not open"):
+        guard.check(grant.receipt.data, FILE, Answer(first, answer_challenge(ALICE, first, FILE, grant.receipt.data)))
+
+
+async def test_a_signed_write_proves_its_holder_and_its_content(gateway: LocalGateway, guard: FenceGuard) -> None:
+    grant = await grant_to(gateway, ALICE)
+    receipt = grant.receipt.data
+    signed = sign_write(ALICE, b"content", FILE, receipt)
+    assert guard.check(receipt, FILE, signed).seq == grant.receipt.seq
+    other = sign_write(ALICE, b"other content", FILE, receipt)
+    for wrong in (SignedWrite(other.digest, signed.signature), sign_write(BOB, b"content", FILE, receipt)):
+        with pytest.raises(Fenced, match="did not prove"):
+            guard.check(receipt, FILE, wrong)
+
+
+async def test_a_receipt_that_does_not_verify_is_refused_and_leaves_no_trace(
+    gateway: LocalGateway, guard: FenceGuard
+) -> None:
+    old, new = await grant_to(gateway, ALICE), await grant_to(gateway, BOB)
+    forged = new.receipt.data.replace(b'"sig":"', b'"sig":"A')
+    challenge = guard.challenge()
+    with pytest.raises(AnswerRefused):
+        guard.check(forged, FILE, Answer(challenge, answer_challenge(BOB, challenge, FILE, forged)))
+    write(guard, ALICE, old)
+
+
+async def test_only_grants_open_the_door(gateway: LocalGateway, guard: FenceGuard) -> None:
+    await grant_to(gateway, ALICE)
+    async with gateway.agent(ALICE) as agent:
+        released = await agent.release(FILE)
+    with pytest.raises(Fenced, match="grants nothing"):
+        guard.check(released.data, FILE, sign_write(ALICE, b"", FILE, released.data))
+
+
+async def test_a_lease_opens_only_what_it_covers(gateway: LocalGateway, guard: FenceGuard) -> None:
+    grant = await grant_to(gateway, ALICE)
+    with pytest.raises(Fenced, match="does not cover"):
+        write(guard, ALICE, grant, "repo:app/src/b.py")
+
+
+async def test_an_ended_lease_is_refused_once_no_clock_can_excuse_it(gateway: LocalGateway, guard: FenceGuard) -> None:
+    """Protocol 8.5; before that, an ended lease without a successor is harmless, for tokens order the writers."""
+    grant = await grant_to(gateway, ALICE)
+    gateway.clock.jump(TTL_MS + LATE_MS - 1)
+    write(guard, ALICE, grant)
+    gateway.clock.jump(1)
+    with pytest.raises(Fenced, match="newest renewal"):
+        write(guard, ALICE, grant)
+
+
+async def test_the_receipt_of_a_renewal_carries_the_same_token(gateway: LocalGateway, guard: FenceGuard) -> None:
+    grant = await grant_to(gateway, ALICE)
+    async with gateway.agent(ALICE) as agent:
+        renewed = await agent.renew(grant.lease_id, ttl_ms=TTL_MS)
+    write(guard, ALICE, renewed)
+    write(guard, ALICE, grant)
+
+
+async def test_a_guard_is_pinned_to_one_ledger(gateway: LocalGateway, tmp_path: Path) -> None:
+    path = tmp_path / "fence.sqlite3"
+    new_guard(gateway, path).close()
+    other = Book("gateway.example/other", seed=151)
+    with pytest.raises(Fenced, match=r"belongs to the ledger gateway\.example/main"):
+        FenceGuard(other.keyring, other.origin, path)
+    with pytest.raises(Fenced, match="is not of"):
+        FenceGuard(other.keyring, ORIGIN)
+
+
+TREE = "repo:app/**"
+TOKENS = [  # the class; what was recorded and what comes, as name, mode, actor, token; whether it may write
+    ("a newer token of another", "exclusive", (FILE, "write", "A", 41), (FILE, "write", "B", 42), True),
+    ("an older token of another", "exclusive", (FILE, "write", "A", 42), (FILE, "write", "B", 41), False),
+    ("an older token of its own", "exclusive", (FILE, "write", "A", 42), (FILE, "write", "A", 41), True),
+    ("a read below a read of another", "read-safe", (FILE, "read", "A", 42), (FILE, "read", "B", 41), True),
+    ("a read below a write of another", "read-safe", (FILE, "write", "A", 42), (FILE, "read", "B", 41), False),
+    ("a write below a read of another", "read-safe", (FILE, "read", "A", 42), (FILE, "write", "B", 41), False),
+    ("an append below an append of another", "append-only", (FILE, "append", "A", 42), (FILE, "append", "B", 41), True),
+    ("a read of an exclusive scheme", "exclusive", (FILE, "read", "A", 42), (FILE, "read", "B", 41), False),
+    ("a read of an unknown class", "new-class", (FILE, "read", "A", 42), (FILE, "read", "B", 41), False),
+    ("an older token on the sub-tree", "exclusive", (FILE, "write", "A", 42), (TREE, "write", "B", 41), False),
+    ("an older token below a sub-tree", "exclusive", (TREE, "write", "A", 42), (FILE, "write", "B", 41), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("scheme_class", "recorded", "comes", "is_allowed"), [row[1:] for row in TOKENS], ids=[row[0] for row in TOKENS]
+)
+def test_bare_tokens_between_trusted_callers_follow_the_same_rule(
+    guard: FenceGuard,
+    scheme_class: str,
+    recorded: tuple[str, str, str, int],
+    comes: tuple[str, str, str, int],
+    is_allowed: bool,
+) -> None:
+    def show(name: str, mode: str, actor: str, token: int) -> None:
+        guard.check_token_between_trusted_callers(Permit(name, scheme_class, mode, actor, token), FILE)
+
+    show(*recorded)
+    if is_allowed:
+        show(*comes)
+    else:
+        with pytest.raises(Fenced, match="older"):
+            show(*comes)
+
+
+def test_a_bare_token_opens_only_what_it_covers(guard: FenceGuard) -> None:
+    with pytest.raises(Fenced, match="does not cover"):
+        guard.check_token_between_trusted_callers(Permit("repo:lib/**", "exclusive", "write", "A", 1), FILE)
+
+
+def test_a_crowd_of_actors_leaves_two_rows_and_forgets_nobody_that_matters(guard: FenceGuard) -> None:
+    for token in range(1, 40):
+        guard.check_token_between_trusted_callers(Permit(FILE, "exclusive", "write", f"A{token}", token), FILE)
+    for late in (1, 20, 38):
+        with pytest.raises(Fenced):
+            guard.check_token_between_trusted_callers(Permit(FILE, "exclusive", "write", f"A{late}", late), FILE)
+    guard.check_token_between_trusted_callers(Permit(FILE, "exclusive", "write", "A39", 39), FILE)
+    assert guard._memory.execute("SELECT count(*) FROM fence").fetchone() == (2,)
+
+
+@pytest.mark.parametrize(
+    ("leased", "name", "is_covered"),
+    [
+        ("repo:app/a", "repo:app/a", True),
+        ("repo:app/a", "repo:app/a/b", False),
+        ("repo:app/**", "repo:app/a/b", True),
+        ("repo:app/**", "repo:app", True),
+        ("repo:app/**", "repo:apple", False),
+        ("repo:**", "repo:app/a", True),
+        ("db:**", "repo:app/a", False),
+        ("repo:app/a/b/**", "repo:app/a", False),
+    ],
+)
+def test_a_subtree_covers_its_folder_and_what_lies_below(leased: str, name: str, is_covered: bool) -> None:
+    assert covers(leased, name) is is_covered
+
+
+def test_sharing_is_symmetric() -> None:
+    modes = ("read", "append", "write", "delete")
+    for scheme_class in ("read-safe", "append-only", "exclusive", "irreversible"):
+        for one in modes:
+            assert all(may_share(scheme_class, one, two) == may_share(scheme_class, two, one) for two in modes)
+    assert not may_share("append-only", "write", "read")
+    assert key(1).did == ALICE.did

@@ -1,0 +1,375 @@
+"""A small world for the client: a clock moved by hand, a ledger that signs anything, a network that fails on demand.
+
+The ledger (`Book`) makes real leaves, trees, notes and signatures, so the client's verifier is never replaced; what a
+test forges, it forges with the real keys. `LocalGateway` is a transport with a few lines of lease logic at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from gateway.client.agent import Agent
+from gateway.client.errors import Unreachable
+from gateway.client.profile import Address, Profile
+from gateway.client.transport import Reply
+from keys.signing import SigningKey
+from verifier.checkpoint import checkpoint_text
+from verifier.did import thumbprint
+from verifier.entries import ACTION_PATHS, PARAMETER_DEFAULTS, ZERO_HASH, full_type, resources_of, schemes_of
+from verifier.keyring import KeyDocument, KeyLine, Keyring, key_document_text, open_keyring
+from verifier.merkle import Tree, leaf_hash
+from verifier.note import Note, encode_note, make_vkey, signature_line
+from verifier.proof import Proof, encode_proof
+from verifier.receipt import PAYLOAD_TYPE, pre_authentication
+from verifier.wire import JsonObject, JsonValue, encode_base64, encode_canonical, parse_json
+
+ORIGIN = "gateway.example/main"
+AUTHORITY = "gateway.example"
+NOW_MS = 1_796_000_000_000
+ACQUIRE, RENEW, RELEASE = (ACTION_PATHS[f"lease.{verb}"] for verb in ("acquire", "renew", "release"))
+FILE = "repo:app/src/a.py"
+
+
+def key(number: int) -> SigningKey:
+    """The same key for the same number, in every run."""
+    return SigningKey(bytes([number]) * 32)
+
+
+ALICE, BOB = key(1), key(2)
+
+
+class ManualClock:
+    """Time stands still until a test moves it; who sleeps wakes in order of the due instants."""
+
+    def __init__(self) -> None:
+        self.steady = 1_000_000
+        self.wall_offset = NOW_MS - self.steady
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self.slept: list[int] = []
+        self.is_automatic = False
+
+    def wall_ms(self) -> int:
+        return self.steady + self.wall_offset
+
+    def steady_ms(self) -> int:
+        return self.steady
+
+    async def sleep(self, duration_ms: int) -> None:
+        self.slept.append(duration_ms)
+        if self.is_automatic:
+            self.steady += max(duration_ms, 0)
+            await asyncio.sleep(0)
+            return
+        wake = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self.steady + duration_ms, next(self._order), wake))
+        await wake
+
+    async def advance(self, duration_ms: int) -> None:
+        """Move time by `duration_ms`, waking every sleeper at its own instant and letting it work until it rests."""
+        end = self.steady + duration_ms
+        await rest()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            due, _, wake = heapq.heappop(self._sleepers)
+            self.steady = max(self.steady, due)
+            if not wake.done():
+                wake.set_result(None)
+            await rest()
+        self.steady = end
+        await rest()
+
+    def jump(self, duration_ms: int) -> None:
+        """Move time while the event loop is blocked: nobody wakes."""
+        self.steady += duration_ms
+
+
+async def rest() -> None:
+    """Let every task that can run do so."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+class Book:
+    """A ledger in memory whose keys the test owns."""
+
+    def __init__(self, origin: str = ORIGIN, seed: int = 101) -> None:
+        self.origin = origin
+        self.root, self.log, self.receipt_key = (key(seed + n) for n in range(3))
+        self.log_vkey = make_vkey(origin, self.log.public_key)
+        self.root_vkey = make_vkey(f"{origin}/root", self.root.public_key)
+        self.receipt_vkey = make_vkey(f"{origin}/receipt", self.receipt_key.public_key)
+        self.leaves: list[bytes] = []
+        self.tree = Tree()
+        self.key_lines = (KeyLine("log", self.log_vkey), KeyLine("receipt", self.receipt_vkey))
+        self.append("ledger.opened", self._opening(), actor="gateway", time_ms=NOW_MS - 60_000)
+
+    def _opening(self) -> JsonObject:
+        keys: list[JsonValue] = [*sorted(line.text for line in self.key_lines)]
+        return {
+            "rules": 1, "root": self.root_vkey.vkey, "keys": keys,
+            "operators": [key(9).did], "authorities": [AUTHORITY], "isPublic": True, "isDev": True,
+            "unicodeVersion": "14.0.0", "parameters": dict(PARAMETER_DEFAULTS),
+        }  # fmt: skip
+
+    @property
+    def genesis(self) -> bytes:
+        return leaf_hash(self.leaves[0])
+
+    @property
+    def document(self) -> bytes:
+        text = key_document_text(KeyDocument(self.origin, self.genesis, 1, None, self.key_lines))
+        return encode_note(Note(text, (signature_line(self.root_vkey, self.root.sign(text.encode())),)))
+
+    @property
+    def keyring(self) -> Keyring:
+        return open_keyring(root=self.root_vkey.vkey, document=self.document)
+
+    def append(
+        self, name: str, members: JsonObject, *, actor: str, time_ms: int, request: JsonObject | None = None
+    ) -> int:
+        """Add a leaf and return its seq; nothing is checked, for a test may want a lie."""
+        seq = len(self.leaves)
+        previous = ZERO_HASH if seq == 0 else _sha256(self.leaves[-1])
+        common: JsonObject = {
+            "type": full_type(name), "origin": self.origin, "seq": seq, "epoch": 1, "timeMs": time_ms,
+            "prev": previous, "genesis": ZERO_HASH if seq == 0 else self.genesis.hex(), "durability": "memory",
+            "actor": actor, "principal": actor, "onBehalfOf": actor,
+        }  # fmt: skip
+        evidence: JsonObject = {} if request is None else {"request": request}
+        leaf = encode_canonical({**common, **members, **evidence})
+        self.leaves.append(leaf)
+        self.tree.append(leaf_hash(leaf))
+        return seq
+
+    def checkpoint(self, size: int | None = None, root: bytes | None = None) -> bytes:
+        size = self.tree.size if size is None else size
+        text = checkpoint_text(self.origin, size, self.tree.root(size) if root is None else root)
+        return encode_note(Note(text, (signature_line(self.log_vkey, self.log.sign(text.encode())),)))
+
+    def receipt(self, seq: int, size: int | None = None) -> JsonObject:
+        size = self.tree.size if size is None else size
+        leaf = self.leaves[seq]
+        proof = encode_proof(Proof(seq, self.tree.path(seq, size), self.checkpoint(size), None))
+        signature = self.receipt_key.sign(pre_authentication(leaf))
+        row: JsonObject = {"keyid": thumbprint(self.receipt_key.public_key), "sig": encode_base64(signature)}
+        return {
+            "payloadType": PAYLOAD_TYPE, "payload": encode_base64(leaf), "signatures": [row], "proof": proof.decode(),
+        }  # fmt: skip
+
+    def profile(self, agent: SigningKey, home: Path | None = None) -> Profile:
+        return Profile(Address("http://127.0.0.1:1", self.origin, AUTHORITY), agent, self.keyring, home)
+
+
+@dataclass
+class Request:
+    """One request as it arrived."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes | None
+
+    @property
+    def key(self) -> str:
+        return self.headers["idempotency-key"].strip('"')
+
+    @property
+    def nonce(self) -> str:
+        return self.headers["signature-input"].partition(';nonce="')[2].partition('"')[0]
+
+    @property
+    def evidence(self) -> JsonObject:
+        path, _, query = self.target.partition("?")
+        assert self.body is not None
+        return {
+            "method": self.method, "authority": self.headers["host"], "path": path, "query": f"?{query}",
+            "contentType": self.headers["content-type"], "idempotencyKey": self.key,
+            "anchor": self.headers["tallystick-anchor"], "body": self.body.decode(),
+            "signatureInput": self.headers["signature-input"],
+            "signature": self.headers["signature"].partition("=:")[2].rstrip(":"),
+        }  # fmt: skip
+
+
+@dataclass
+class Live:
+    """A lease as the little gateway knows it."""
+
+    holder: str
+    lease: JsonObject
+    granted_at_ms: int
+    expires_at_ms: int
+    seq: int
+
+
+# A fault takes the request and what would have answered it, and returns or raises what the client sees.
+Fault = Callable[[Request, Callable[[], Reply]], Reply]
+
+
+def lost_answer(request: Request, answer: Callable[[], Reply]) -> Reply:
+    """The gateway decides, its answer never arrives."""
+    answer()
+    raise Unreachable("the connection broke")
+
+
+def lost_request(request: Request, answer: Callable[[], Reply]) -> Reply:
+    """The request never arrives."""
+    raise Unreachable("the connection broke")
+
+
+def status(code: int, name: str = "busy", **headers: str) -> Fault:
+    """The gateway answers with a problem and decides nothing."""
+    names = {header.replace("_", "-"): value for header, value in headers.items()}
+    return lambda request, answer: Reply(code, names, encode_canonical({"code": name, "detail": "not now"}))
+
+
+def forged(change: Callable[[JsonObject], JsonObject | None]) -> Fault:
+    """The gateway decides, and its answer is changed on the way."""
+
+    def fault(request: Request, answer: Callable[[], Reply]) -> Reply:
+        reply = answer()
+        value = parse_json(reply.unverified_body, bytes_max=10**6)
+        changed = change(value)
+        return Reply(reply.status, reply.headers, encode_canonical(value if changed is None else changed))
+
+    return fault
+
+
+@dataclass
+class LocalGateway:
+    """A Transport whose other end decides leases on a Book, at the manual clock's time."""
+
+    book: Book
+    clock: ManualClock
+    requests: list[Request] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    every: Fault | None = None
+    live: dict[str, Live] = field(default_factory=dict)
+    answers: dict[tuple[str, str], Reply] = field(default_factory=dict)
+    views: dict[str, JsonObject] = field(default_factory=dict)
+    disputes: list[bytes] = field(default_factory=list)
+    refusals: int = 0
+    is_closed: bool = False
+
+    def agent(self, agent: SigningKey = ALICE, home: Path | None = None) -> Agent:
+        profile = self.book.profile(agent, home)
+        return Agent(profile, clock=self.clock, jitter=lambda: 0.5, connect=lambda url: self)
+
+    async def send(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, timeout_ms: int
+    ) -> Reply:
+        request = Request(method, target, dict(headers), body)
+        await asyncio.sleep(0)
+        if method == "GET" or "idempotency-key" not in headers:
+            return self._open(request)
+        self.requests.append(request)
+        fault = self.faults.pop(0) if self.faults else self.every
+        answer = partial(self._answer, request)
+        return answer() if fault is None else fault(request, answer)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    def _open(self, request: Request) -> Reply:
+        """What needs no decision: views, checkpoint, tiles, disputes."""
+        if request.method == "POST":
+            assert request.body is not None
+            self.disputes.append(request.body)
+            return Reply(200, {}, b"{}")
+        if request.target in self.views:
+            return Reply(200, {}, encode_canonical(self.views[request.target]))
+        if request.target == "/main/checkpoint":
+            return Reply(200, {}, self.book.checkpoint())
+        if request.target.startswith("/main/tile/0/000"):
+            return Reply(200, {}, b"".join(self.book.tree.node(0, n) for n in range(self.book.tree.size)))
+        return Reply(404, {}, encode_canonical({"code": "not_found", "detail": request.target}))
+
+    def _answer(self, request: Request) -> Reply:
+        assert request.body is not None
+        body = parse_json(request.body, bytes_max=10**6)
+        actor = str(body["actorDid"])
+        known = self.answers.get((actor, request.key))
+        if known is None:
+            name, members = self._decide(request.target, body, actor)
+            seq = self.append(name, members, actor, request)
+            content = encode_canonical({"ok": "error" not in members, "receipt": self.book.receipt(seq)})
+            known = self.answers[actor, request.key] = Reply(409 if "error" in members else 200, {}, content)
+        return known
+
+    def append(self, name: str, members: JsonObject, actor: str, request: Request) -> int:
+        return self.book.append(name, members, actor=actor, time_ms=self.clock.wall_ms(), request=request.evidence)
+
+    def _decide(self, path: str, body: JsonObject, actor: str) -> tuple[str, JsonObject]:
+        now = self.clock.wall_ms()
+        self.live = {name: live for name, live in self.live.items() if live.expires_at_ms > now}
+        ttl = body.get("ttlMs", 30_000)
+        assert isinstance(ttl, int)
+        if path == RENEW:
+            return self._renew(str(body["leaseId"]), ttl, now)
+        names = resources_of(body) or (str(body["resource"]),)
+        if path == RELEASE:
+            return self._release(names, body)
+        held = next((self.live[name] for name in names if name in self.live), None)
+        return self._refuse(names, ttl, held, now) if held else self._grant(names, ttl, actor, now)
+
+    def _grant(self, names: tuple[str, ...], ttl: int, actor: str, now: int) -> tuple[str, JsonObject]:
+        seq = len(self.book.leaves)
+        lease: JsonObject = {
+            "resources": list(names), "mode": "write", "schemes": schemes_of(names), "leaseId": f"L{seq}",
+            "fencingToken": now * 1000 + seq, "ttlMs": ttl, "expiresAtMs": now + ttl, "holdUntilMs": now + 3_600_000,
+        }  # fmt: skip
+        for name in names:
+            self.live[name] = Live(actor, lease, now, now + ttl, seq)
+        return "lease.granted", lease
+
+    def _renew(self, lease_id: str, ttl: int, now: int) -> tuple[str, JsonObject]:
+        mine = [live for live in self.live.values() if live.lease["leaseId"] == lease_id]
+        if not mine:
+            refusal: JsonObject = {"leaseId": lease_id, "ttlMs": ttl, "error": "lease_expired", "number": 405}
+            return "renewal.refused", refusal
+        for live in mine:
+            live.expires_at_ms = max(live.expires_at_ms, now + ttl)
+        live = mine[0]
+        return "lease.renewed", {
+            **live.lease, "ttlMs": ttl, "expiresAtMs": live.expires_at_ms, "grantedAtMs": live.granted_at_ms,
+            "grantSeq": live.seq,
+        }  # fmt: skip
+
+    def _refuse(self, names: tuple[str, ...], ttl: int, held: Live, now: int) -> tuple[str, JsonObject]:
+        wait_ms = min(800, 25 * 2**self.refusals)
+        is_admitted = self.refusals < 8
+        self.refusals += 1
+        conflict: JsonObject = {
+            "leaseId": held.lease["leaseId"], "resource": names[0], "fencingToken": held.lease["fencingToken"],
+            "mode": "write", "grantedAtMs": held.granted_at_ms, "expiresAtMs": held.expires_at_ms,
+        }  # fmt: skip
+        return "lease.refused", {
+            "resources": list(names), "mode": "write", "ttlMs": ttl, "error": "lease_held", "number": 408,
+            "holder": held.holder, "holderName": "worker-7", "conflict": conflict, "conflicts": 1,
+            "stampede": {"admitted": is_admitted, "waitMs": wait_ms},
+            "retryAfterMs": wait_ms if is_admitted else max(wait_ms, held.expires_at_ms - now),
+        }  # fmt: skip
+
+    def _release(self, names: tuple[str, ...], body: JsonObject) -> tuple[str, JsonObject]:
+        live = self.live.get(names[0])
+        if live is None:
+            asked: JsonObject = {"leaseId": body["leaseId"]} if "leaseId" in body else {}
+            error, number = ("lease_expired", 405) if asked else ("not_holder", 407)
+            return "release.refused", {"resources": list(names), **asked, "error": error, "number": number}
+        for name in names:
+            del self.live[name]
+        token: JsonValue = live.lease["fencingToken"]
+        return "lease.released", {
+            "resources": list(names), "leaseId": live.lease["leaseId"], "fencingToken": token,
+            "grantedAtMs": live.granted_at_ms, "grantSeq": live.seq,
+        }  # fmt: skip
+
+
+def _sha256(content: bytes) -> str:
+    return sha256(content).hexdigest()
