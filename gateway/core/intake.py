@@ -47,6 +47,7 @@ REJECTIONS: Mapping[str, int] = MappingProxyType(
         "signature_missing": 401,
         "signature_malformed": 400,
         "components_wrong": 400,
+        "key_malformed": 401,
         "authority_wrong": 400,
         "path_wrong": 400,
         "content_type_wrong": 415,
@@ -62,7 +63,6 @@ REJECTIONS: Mapping[str, int] = MappingProxyType(
         "member_unknown": 400,
         "member_invalid": 400,
         "member_conflict": 400,
-        "key_malformed": 401,
         "signature_invalid": 401,
         "actor_mismatch": 403,
         "wrong_ledger": 400,
@@ -184,18 +184,18 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
     `action` is a key of `verifier.entries.ACTION_BODIES`; the request must be a POST to that action's path.
     """
     headers = _headers(raw)
-    signed, signature = _signature(headers, BODY_COMPONENTS)
+    signed, key, signature = _signature(headers, BODY_COMPONENTS)
     authority = _authority(raw, authorities)
     if raw.method != "POST" or raw.raw_path != ACTION_PATHS[action] or not is_query(raw.query):
         raise Rejection("path_wrong", f"this action is a POST to {ACTION_PATHS[action]}, spelled exactly so")
     if headers.get("content-type") != CONTENT_TYPE:
         raise Rejection("content_type_wrong", f"content-type must be exactly {CONTENT_TYPE}")
-    key = _idempotency_key(headers)
+    idempotency_key = _idempotency_key(headers)
     anchor = _anchor(headers)
     digest = _digest(headers, raw.body)
     text, body = _body(raw.body, action)
     values = _values(raw, authority, headers) | {"content-digest": digest, "content-type": CONTENT_TYPE}
-    _check_signature(signed, signature, values | {"idempotency-key": headers["idempotency-key"]})
+    _check_signature(signed, key, signature, values | {"idempotency-key": headers["idempotency-key"]})
     _check_names(signed, anchor, body, origin)
     return SignedRequest(
         action=action,
@@ -204,7 +204,7 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
         path=raw.raw_path,
         query=raw.query,
         content_type=CONTENT_TYPE,
-        idempotency_key=key,
+        idempotency_key=idempotency_key,
         anchor=anchor,
         anchor_text=headers["tallystick-anchor"],
         body_text=text,
@@ -222,14 +222,14 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
 def intake_read(raw: RawRequest, *, origin: str, authorities: Collection[str]) -> SignedRead:
     """Verify a signed GET and return it, or raise Rejection. It has no body; how long it may live is the caller's."""
     headers = _headers(raw)
-    signed, signature = _signature(headers, READ_COMPONENTS)
+    signed, key, signature = _signature(headers, READ_COMPONENTS)
     authority = _authority(raw, authorities)
     if raw.method != "GET" or not is_path(raw.raw_path) or not is_query(raw.query):
         raise Rejection("path_wrong", "a signed read is a GET of a path without %, // and /.")
     if raw.body:
         raise Rejection("body_malformed", f"a signed read has no body, this one has {len(raw.body)} bytes")
     anchor = _anchor(headers)
-    _check_signature(signed, signature, _values(raw, authority, headers))
+    _check_signature(signed, key, signature, _values(raw, authority, headers))
     if anchor.origin != origin:
         raise Rejection("wrong_anchor", "the anchor names another ledger")
     return SignedRead(
@@ -258,8 +258,8 @@ def _headers(raw: RawRequest) -> dict[str, str]:
     return headers
 
 
-def _signature(headers: Mapping[str, str], components: frozenset[str]) -> tuple[SignatureInput, bytes]:
-    """Return the parsed profile and the signature, which covers exactly `components`."""
+def _signature(headers: Mapping[str, str], components: frozenset[str]) -> tuple[SignatureInput, bytes, bytes]:
+    """Return the parsed profile, which covers exactly `components`, its strict key and the signature, unverified."""
     if "signature-input" not in headers or "signature" not in headers:
         raise Rejection("signature_missing", "headers Signature-Input and Signature are both needed")
     try:
@@ -270,7 +270,10 @@ def _signature(headers: Mapping[str, str], components: frozenset[str]) -> tuple[
     if frozenset(signed.components) != components:
         wanted = " ".join(f'"{name}"' for name in sorted(components))
         raise Rejection("components_wrong", f"the signature must cover exactly {wanted}")
-    return signed, signature
+    try:
+        return signed, decode_did(signed.keyid), signature
+    except Malformed as error:
+        raise Rejection("key_malformed", str(error)) from error
 
 
 def _authority(raw: RawRequest, authorities: Collection[str]) -> str:
@@ -339,11 +342,7 @@ def _values(raw: RawRequest, authority: str, headers: Mapping[str, str]) -> dict
     }
 
 
-def _check_signature(signed: SignatureInput, signature: bytes, values: Mapping[str, str]) -> None:
-    try:
-        key = decode_did(signed.keyid)
-    except Malformed as error:
-        raise Rejection("key_malformed", str(error)) from error
+def _check_signature(signed: SignatureInput, key: bytes, signature: bytes, values: Mapping[str, str]) -> None:
     if not is_valid(key, signature_base(signed, values), signature):
         raise Rejection("signature_invalid", "the signature does not fit method, target, headers and body as received")
 

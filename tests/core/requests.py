@@ -137,7 +137,7 @@ class Ask:
         }
 
     def raw(self, change: Callable[[dict[str, str]], Any] | None = None, **parts: Any) -> RawRequest:
-        """Return the wire request. `change` edits the headers and `parts` replace RawRequest fields, both after signing."""
+        """Return the wire request; `change` edits its headers and `parts` replace its fields, both after signing."""
         headers = self.headers()
         if change is not None:
             change(headers)
@@ -149,7 +149,7 @@ class Ask:
         return intake(self.raw(), origin=ORIGIN, authorities=AUTHORITIES, action=self.action)
 
 
-def ask(action: str, name: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
+def ask(action: str, name: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
     """Return a request by the key of `name`, created in the second of `at_ms`; `members` go into its body."""
     key = key_of(name)
     body = json.dumps({"ledger": ORIGIN, "actorDid": key.did, **members}).encode()
@@ -160,21 +160,21 @@ def ask(action: str, name: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
     )  # fmt: skip
 
 
-def acquire(name: str, *resources: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
+def acquire(name: str, /, *resources: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
     named: dict[str, Any] = {"resource": resources[0]} if len(resources) == 1 else {"resources": list(resources)}
     return ask("lease.acquire", name, at_ms, **named, **members)
 
 
-def renew(name: str, lease_id: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
+def renew(name: str, lease_id: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
     return ask("lease.renew", name, at_ms, leaseId=lease_id, **members)
 
 
-def release(name: str, *resources: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
+def release(name: str, /, *resources: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
     named: dict[str, Any] = {"resource": resources[0]} if len(resources) == 1 else {"resources": list(resources)}
     return ask("lease.release", name, at_ms, **named, **members)
 
 
-def add(name: str, agent: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
+def add(name: str, agent: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
     return ask("agent.add", name, at_ms, agent=did_of(agent), **members)
 
 
@@ -182,7 +182,7 @@ def remove(name: str, agent: str, at_ms: int = NOW_MS) -> Ask:
     return ask("agent.remove", name, at_ms, agent=did_of(agent))
 
 
-def read(name: str, path: str, at_ms: int = NOW_MS, **changes: Any) -> Ask:
+def read(name: str, path: str, /, at_ms: int = NOW_MS, **changes: Any) -> Ask:
     """Return a signed GET."""
     created = at_ms // 1_000
     plain = Ask(

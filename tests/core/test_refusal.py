@@ -1,0 +1,43 @@
+"""The refusal table is what the protocol says: rows, order, numbers, retry classes."""
+
+from gateway.core.refusal import BY_NAME, TABLE
+
+# (name, number, status, retry, receipted), in order of precedence.
+PROTOCOL = [
+    ("outside_window", 101, 401, "new_request", False),
+    ("agent_unknown", 102, 401, "never", False),
+    ("agent_removed", 103, 403, "never", False),
+    ("unknown_history", 104, 409, "new_request", False),
+    ("nonce_reused", 201, 409, "new_request", False),
+    ("idempotency_mismatch", 202, 422, "never", False),
+    ("operator_required", 105, 403, "never", True),
+    ("agent_not_found", 106, 404, "never", True),
+    ("ledger_disputed", 401, 409, "never", True),
+    ("lease_unknown", 402, 404, "never", True),
+    ("lease_not_yours", 403, 403, "never", True),
+    ("lease_released", 404, 409, "never", True),
+    ("lease_expired", 405, 409, "new_request", True),
+    ("lease_mismatch", 406, 409, "never", True),
+    ("not_holder", 407, 409, "new_request", True),
+    ("lease_held", 408, 409, "new_request", True),
+    ("decision_failed", 901, 500, "new_request", True),
+]
+
+
+def test_the_table_is_the_protocols_row_for_row() -> None:
+    assert [(r.name, r.number, r.status, r.retry, r.is_receipted) for r in TABLE] == PROTOCOL
+
+
+def test_numbers_and_names_are_never_used_twice() -> None:
+    assert len({row.number for row in TABLE}) == len({row.name for row in TABLE}) == len(TABLE)
+    assert list(BY_NAME.values()) == list(TABLE)
+
+
+def test_every_row_tells_a_person_what_to_do_in_one_sentence() -> None:
+    assert [row.name for row in TABLE if not row.advice.endswith(".") or "\n" in row.advice] == []
+
+
+def test_refusals_without_entry_come_before_all_others() -> None:
+    """Nothing is written until every check that a stranger or a replay could fail is passed."""
+    flags = [row.is_receipted for row in TABLE]
+    assert flags == sorted(flags)

@@ -1,0 +1,190 @@
+"""Records keep their value through the store, and a draft keeps its changes to itself."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.state import (
+    COLD_PREFIXES,
+    DISPUTE_KEY,
+    EXPENDABLE_PREFIXES,
+    HOLIDAY_KEY,
+    HOT_PREFIXES,
+    TOKEN_KEY,
+    Agent,
+    Counter,
+    Dispute,
+    Draft,
+    Ended,
+    Held,
+    Idempotency,
+    Lease,
+    Nonce,
+    Operator,
+    Parameters,
+    Record,
+    Waits,
+    agent_key,
+    decode_record,
+    due_ms_of,
+    encode_record,
+    ended_at,
+    ended_key,
+    held_key,
+    idempotency_at,
+    idempotency_key,
+    lease_key,
+    nonce_at,
+    nonce_key,
+    operator_key,
+    wait_key,
+    waits_at,
+)
+from tests.core.book import Shelf
+from verifier.entries import PARAMETER_DEFAULTS
+from verifier.wire import INT_MAX, Malformed
+
+LEASE = Lease("L7", "a", "p", "o", ("repo:x", "repo:y"), "write", 9, 7, 100, 30_000, 30_100, 3_600_100)
+# One record of each kind, with its key and its due time.
+KINDS: list[tuple[str, Record, int | None]] = [
+    (agent_key("did:key:a"), Agent("did:key:a", "worker-1", 3, None), None),
+    (agent_key("did:key:b"), Agent("did:key:b", None, 3, 9), None),
+    (operator_key("did:key:o"), Operator("did:key:o"), None),
+    (lease_key("L7"), LEASE, 30_100),
+    (held_key("repo:a/b"), Held(("L1", "L2")), None),
+    (wait_key("p", "repo:a/b"), Waits("a", "p", "repo:a/b", 2, 10, 20, "L7", 60_020), 60_020),
+    (TOKEN_KEY, Counter(INT_MAX), None),
+    (HOLIDAY_KEY, Counter(0), None),
+    (DISPUTE_KEY, Dispute(4), None),
+    (ended_key("L7"), Ended("a", "expired", 8, 99), 99),
+    (idempotency_key("p", "k"), Idempotency(8, 409, "ff", 99), 99),
+    (nonce_key("p", "n"), Nonce(8, 99), 99),
+]
+
+
+@pytest.mark.parametrize(("key", "record", "due_ms"), KINDS, ids=[key for key, *_ in KINDS])
+def test_a_record_comes_back_from_the_store_as_it_was(key: str, record: Record, due_ms: int | None) -> None:
+    data = encode_record(record)
+    assert decode_record(key, data) == record
+    assert encode_record(record, lambda value: orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) == data
+    assert due_ms_of(record) == due_ms
+
+
+def test_every_kind_of_record_is_hot_or_cold_and_expendable_only_with_a_due_time() -> None:
+    for key, _, due_ms in KINDS:
+        assert key.startswith(HOT_PREFIXES) != key.startswith(COLD_PREFIXES)
+        assert key.startswith(EXPENDABLE_PREFIXES) == (due_ms is not None and not key.startswith("lease/"))
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_an_idempotency_key_has_one_plain_place_per_principal(first: str, second: str) -> None:
+    """A key may hold slashes and 255 characters; two keys or two principals never share a record."""
+    place = idempotency_key("did:key:a", first)
+    assert len(place) == len("idem/did:key:a/") + 64
+    assert (place == idempotency_key("did:key:a", second)) == (first == second)
+    assert place != idempotency_key("did:key:b", first)
+
+
+@pytest.mark.parametrize(
+    ("key", "data"),
+    [
+        ("nothing/x", b'{"seq":1,"untilMs":2}'),
+        ("nonce/p/n", b'{"seq":1}'),
+        ("nonce/p/n", b'{"more":1,"seq":1,"untilMs":2}'),
+        ("nonce/p/n", b'{"seq":"1","untilMs":2}'),
+        ("nonce/p/n", b'{"seq":true,"untilMs":2}'),
+        ("nonce/p/n", b'{"seq":null,"untilMs":2}'),
+        ("nonce/p/n", b'{"untilMs":2,"seq":1}'),
+        ("nonce/p/n", b'{"seq": 1,"untilMs":2}'),
+        ("nonce/p/n", b"[]"),
+        ("nonce/p/n", b""),
+        ("held/repo:x", b'{"leaseIds":["L1",2]}'),
+        ("held/repo:x", b'{"leaseIds":"L1"}'),
+        ("operator/x", b'{"did":null}'),
+    ],
+)
+def test_a_damaged_record_is_malformed_and_nothing_else(key: str, data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decode_record(key, data)
+
+
+def test_a_draft_hides_its_changes_from_the_view_and_shows_them_to_its_reader() -> None:
+    shelf = Shelf()
+    shelf.records = {"nonce/p/kept": Nonce(1, 1), "nonce/p/gone": Nonce(2, 2)}
+    before = dict(shelf.records)
+    draft = Draft(shelf)
+    draft.put("nonce/p/new", Nonce(3, 3))
+    draft.delete("nonce/p/gone")
+    assert [draft.get(f"nonce/p/{name}") for name in ("kept", "gone", "new")] == [Nonce(1, 1), None, Nonce(3, 3)]
+    assert draft.changes() == (("nonce/p/new", Nonce(3, 3), 3), ("nonce/p/gone", None, None))
+    assert shelf.records == before
+
+
+@given(st.data())
+def test_a_rollback_restores_exactly_the_savepoint(data: st.DataObject) -> None:
+    """Whatever is written after any number of nested savepoints, rolling back gives the draft of that moment."""
+    shelf = Shelf()
+    shelf.records = {"nonce/p/0": Nonce(0, 0), "nonce/p/1": Nonce(1, 1)}
+    draft = Draft(shelf)
+    marks = [(draft.savepoint(), draft.changes())]
+    for _ in range(data.draw(st.integers(0, 30))):
+        key = f"nonce/p/{data.draw(st.integers(0, 3))}"
+        match data.draw(st.sampled_from(["put", "delete", "save", "roll"])):
+            case "put":
+                number = data.draw(st.integers(0, 9))
+                draft.put(key, Nonce(number, number))
+            case "delete":
+                draft.delete(key)
+            case "save":
+                marks.append((draft.savepoint(), draft.changes()))
+            case "roll":
+                del marks[data.draw(st.integers(1, len(marks))) :]
+                draft.rollback(marks[-1][0])
+                assert sorted(draft.changes(), key=str) == sorted(marks[-1][1], key=str)
+    draft.rollback(marks[0][0])
+    assert draft.changes() == ()
+
+
+def test_a_draft_does_not_offer_leases_it_has_ended_or_extended() -> None:
+    shelf = Shelf()
+    old, older, renewed = (
+        Lease(f"L{n}", "a", "p", "o", (f"repo:{n}",), "write", n, n, 0, 1, end, 9)
+        for n, end in ((3, 50), (2, 40), (1, 40))
+    )
+    shelf.records = {lease_key(lease.lease_id): lease for lease in (old, older, renewed)}
+    draft = Draft(shelf)
+    assert draft.due(50, 9) == (renewed, older, old)
+    assert draft.due(49, 9) == (renewed, older)
+    draft.delete(lease_key("L2"))
+    draft.put(lease_key("L1"), Lease("L1", "a", "p", "o", ("repo:1",), "write", 1, 1, 0, 1, 99, 9))
+    assert draft.due(50, 9) == (old,)
+
+
+def test_what_may_be_dropped_counts_for_nothing_from_its_due_time_on() -> None:
+    """It never matters whether the store has already dropped a record that fell due."""
+    shelf = Shelf()
+    shelf.records = {key: record for key, record, _ in KINDS}
+    assert ended_at(shelf, "L7", 98) and idempotency_at(shelf, "p", "k", 98) and nonce_at(shelf, "p", "n", 98)
+    assert waits_at(shelf, "p", "repo:a/b", 60_019)
+    assert ended_at(shelf, "L7", 99) is idempotency_at(shelf, "p", "k", 99) is nonce_at(shelf, "p", "n", 99) is None
+    assert waits_at(shelf, "p", "repo:a/b", 60_020) is None
+
+
+def test_the_parameters_are_those_of_the_entry_table_and_survive_entry_0() -> None:
+    assert Parameters().members() == dict(PARAMETER_DEFAULTS)
+    assert [field.default for field in fields(Parameters)] == list(PARAMETER_DEFAULTS.values())
+    odd = Parameters(holiday_ms=1, rate_burst=2)
+    assert Parameters.from_members(odd.members()) == odd
+
+
+@pytest.mark.parametrize("change", [{"sweepMs": "1000"}, {"sweepMs": True}, {"sweepMs": None}, {"more": 1}])
+def test_parameters_of_another_shape_are_malformed(change: dict[str, object]) -> None:
+    with pytest.raises(Malformed):
+        Parameters.from_members({**PARAMETER_DEFAULTS, **change})  # type: ignore[dict-item]
+    with pytest.raises(Malformed):
+        Parameters.from_members({})
