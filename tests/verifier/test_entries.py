@@ -1,0 +1,353 @@
+"""The table of entry types: its rows, the bounds of bodies, and that every leaf fits into a bundle."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.verifier import maker
+from verifier import entries
+from verifier.entries import (
+    ACTION_BODIES,
+    BODY_TEXT,
+    COMMON_MEMBERS,
+    ENTRY_TYPES,
+    LEAF_BYTES_LARGEST,
+    MemberError,
+    body_schema,
+    check_body,
+    check_resource,
+    full_type,
+    leaf_schema,
+    parse_leaf,
+    resources_of,
+)
+from verifier.wire import LEAF_BYTES_MAX, JsonObject, Malformed
+
+WHOM: JsonObject = {"ledger": maker.ORIGIN, "actorDid": maker.ALICE.did}
+
+GOOD_NAMES = [
+    "lock:a",
+    "lock:deploy/production",
+    "repo:app/src/main.py",
+    "work:item/184",
+    "db-2:.../x",
+    "s:" + "/".join(["a"] * 32),
+    "s:" + "a" * 255,
+    "a23456789012345678901234567890-2:x",
+    "k:a:b?c=d&e[0]{1}|~!#$%'()+,;@^_",
+]
+BAD_NAMES = [  # the name, and words of the advice
+    ("lock", "scheme:path"),
+    ("Lock:a", "scheme:path"),
+    ("a234567890123456789012345678901-3:x", "scheme:path"),
+    (":a", "scheme:path"),
+    ("lock:", "empty segments"),
+    ("lock:/a", "empty segments"),
+    ("lock:a/", "empty segments"),
+    ("lock:a//b", "empty segments"),
+    ("lock:./a", ". and .."),
+    ("lock:a/..", ". and .."),
+    ("lock:a\\b", "instead of \\"),
+    ("repo:app/**", "sub-trees are not supported yet"),
+    ("repo:**", "sub-trees are not supported yet"),
+    ("repo:a*", "printable ASCII"),
+    ("repo:a b", "printable ASCII"),
+    ("repo:a\n", "printable ASCII"),
+    ('repo:a"', "printable ASCII"),
+    ("repo:a`b", "printable ASCII"),
+    ("repo:<a>", "printable ASCII"),
+    ("repo:é", "only printable ASCII"),
+    ("repo:\u0661", "only printable ASCII"),
+    ("s:" + "/".join(["a"] * 33), "1 to 32 segments"),
+    ("s:" + "a" * 256, "1 to 255 bytes"),
+    ("s:" + "/".join(["a" * 254] * 5), "at most 1,024 bytes"),
+]
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES)
+def test_a_resource_name_of_the_protocol_is_accepted(name: str) -> None:
+    assert check_resource(name) is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize(("name", "advice"), BAD_NAMES)
+def test_a_bad_resource_name_is_refused_with_the_remedy(name: str, advice: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        check_resource(name)
+    assert advice in str(caught.value)
+    assert f"the name has {len(name)} characters" in str(caught.value)
+
+
+def acquire(**members: Any) -> JsonObject:
+    return {**WHOM, "resource": "lock:a", **members}
+
+
+BODIES = [  # action, body, the code and member it is refused for (None: good)
+    ("lease.acquire", acquire(), None),
+    ("lease.acquire", acquire(mode="write", ttlMs=1_000), None),
+    ("lease.acquire", acquire(ttlMs=3_600_000), None),
+    ("lease.acquire", {**WHOM, "resources": ["b:x", "a:x"]}, None),
+    ("lease.renew", {**WHOM, "leaseId": "L42"}, None),
+    ("lease.release", {**WHOM, "resource": "lock:a", "leaseId": "L42"}, None),
+    ("agent.add", {**WHOM, "agent": maker.BOB.did, "name": "bob.the-builder_1"}, None),
+    ("agent.remove", {**WHOM, "agent": maker.BOB.did}, None),
+    ("lease.acquire", acquire(ttlMs=999), ("member_invalid", "ttlMs")),
+    ("lease.acquire", acquire(ttlMs=3_600_001), ("member_invalid", "ttlMs")),
+    ("lease.acquire", acquire(ttlMs=True), ("member_invalid", "ttlMs")),
+    ("lease.acquire", acquire(ttlMs="5000"), ("member_invalid", "ttlMs")),
+    ("lease.acquire", acquire(ttlMs=None), ("member_invalid", "ttlMs")),
+    ("lease.acquire", acquire(mode="read"), ("member_invalid", "mode")),
+    ("lease.acquire", acquire(wait=True), ("member_unknown", "wait")),
+    ("lease.acquire", acquire(resources=["a:x"]), ("member_conflict", "resource")),
+    ("lease.acquire", WHOM, ("member_conflict", "resource")),
+    ("lease.acquire", {**WHOM, "resources": []}, ("member_invalid", "resources")),
+    ("lease.acquire", {**WHOM, "resources": ["a:x", "a:x"]}, ("member_invalid", "resources")),
+    ("lease.acquire", {**WHOM, "resources": ["a:x", 1]}, ("member_invalid", "resources")),
+    ("lease.acquire", {**WHOM, "resources": [f"a:{n}" for n in range(257)]}, ("member_invalid", "resources")),
+    ("lease.acquire", {**WHOM, "resources": [f"a:{n:0250}" for n in range(66)]}, ("member_invalid", "resources")),
+    ("lease.acquire", acquire(ledger="https://x"), ("member_invalid", "ledger")),
+    ("lease.acquire", acquire(actorDid=maker.ALICE.did + "x"), ("member_invalid", "actorDid")),
+    ("lease.acquire", {"ledger": maker.ORIGIN, "resource": "lock:a"}, ("member_missing", "actorDid")),
+    ("lease.renew", {**WHOM, "leaseId": "L042"}, ("member_invalid", "leaseId")),
+    ("lease.renew", {**WHOM, "leaseId": "L0"}, ("member_invalid", "leaseId")),
+    ("lease.renew", WHOM, ("member_missing", "leaseId")),
+    ("agent.add", {**WHOM, "agent": maker.BOB.did, "name": "Bob Smith"}, ("member_invalid", "name")),
+    ("agent.add", {**WHOM, "agent": "did:key:" + "1" * 48}, ("member_invalid", "agent")),
+]
+
+
+@pytest.mark.parametrize(("action", "body", "wanted"), BODIES)
+def test_a_body_is_judged_by_its_table(action: str, body: JsonObject, wanted: tuple[str, str] | None) -> None:
+    if wanted is None:
+        assert check_body(action, body) is None  # type: ignore[func-returns-value]
+        return
+    with pytest.raises(MemberError) as caught:
+        check_body(action, body)
+    assert (caught.value.code, caught.value.member) == wanted
+    assert wanted[1] in str(caught.value)
+
+
+def test_the_text_of_an_error_names_field_bound_and_length_and_never_the_value() -> None:
+    with pytest.raises(MemberError) as caught:
+        check_body("lease.renew", {**WHOM, "leaseId": "my-secret-token"})
+    assert str(caught.value) == (
+        "member leaseId: got a string of 15 characters, must be L and the seq of the granting entry, such as L42"
+    )
+
+
+def test_an_unknown_action_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        check_body("lease.steal", WHOM)
+
+
+def test_resources_of_a_body_are_sorted_and_each_once() -> None:
+    assert resources_of({"resource": "b:x"}) == ("b:x",)
+    assert resources_of({"resources": ["b:x", "a:x", "b:x"]}) == ("a:x", "b:x")
+    assert resources_of({}) == ()
+
+
+def test_a_body_is_measured_as_it_stands_in_the_leaf() -> None:
+    """Quotes and escapes count: 12,287 quote signs and two quotes are 24,576 bytes."""
+    assert BODY_TEXT.check('"' * 12_287)
+    assert not BODY_TEXT.check('"' * 12_288)
+    assert not BODY_TEXT.check("é" * 12_288)
+
+
+def test_every_row_keeps_the_promises_of_the_table() -> None:
+    """Requests have an action and its path, the gateway has neither; cited members exist; no name shadows another."""
+    common = {member.name for member in COMMON_MEMBERS}
+    assert len(ENTRY_TYPES) == 18
+    for kind, row in ENTRY_TYPES.items():
+        names = [member.name for member in row.members]
+        assert kind == row.type == full_type(row.name)
+        assert len(set(names)) == len(names) and not common & set(names)
+        assert set(row.cites) <= set(names)
+        assert (row.cause == "gateway") == (row.actor_rule == "gateway")
+        if row.name == "decision.failed":
+            assert (row.action, row.path) == (None, None)
+        elif row.cause == "request":
+            assert row.path == maker.PATHS[row.action or ""]
+
+
+def test_schemas_are_closed_and_carry_the_bounds() -> None:
+    schema = body_schema("lease.acquire")
+    assert schema["additionalProperties"] is False
+    assert schema["required"] == ["ledger", "actorDid"]
+    assert schema["oneOf"] == [{"required": ["resource"]}, {"required": ["resources"]}]
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    assert properties["ttlMs"] == {"type": "integer", "minimum": 1_000, "maximum": 3_600_000}
+    for action in ACTION_BODIES:
+        json.dumps(body_schema(action))
+    for kind in ENTRY_TYPES:
+        assert leaf_schema(kind)["additionalProperties"] is False
+
+
+def widest_resources() -> list[str]:
+    """256 names of 64 bytes: 16 KiB, each with a scheme of its own, as long as a scheme can be."""
+    return [f"s{n:031}:{'a' * 31}" for n in range(256)]
+
+
+def widest_evidence(body: str) -> dict[str, str]:
+    return {
+        "method": "P" * 8,
+        "authority": '"' * 255,
+        "path": '"' * 255,
+        "query": '"' * 256,
+        "contentType": '"' * 128,
+        "idempotencyKey": '"' * 255,
+        "anchor": '"' * 320,
+        "body": body,
+        "signatureInput": '"' * 640,
+        "signature": "A" * 86 + "==",
+    }
+
+
+def widest_common(name: str) -> dict[str, Any]:
+    return {
+        "type": full_type(name),
+        "origin": "a" * 128 + "/" + "b" * 64 + "/" + "c" * 61,
+        "seq": 2**53 - 1,
+        "epoch": 2**53 - 1,
+        "timeMs": entries.TIME_MS_MAX - 3_600_000,
+        "prev": "a" * 64,
+        "genesis": "b" * 64,
+        "durability": "replicated",
+        "actor": maker.ALICE.did,
+        "principal": maker.ALICE.did,
+        "onBehalfOf": maker.ALICE.did,
+        "custody": "gateway",
+        "request": widest_evidence('"' * 12_287),
+    }
+
+
+def test_the_largest_leaf_stays_below_the_bundles_length_field() -> None:
+    """A grant of the widest resources with a body of the widest text: nothing in the table is larger."""
+    seq, time_ms = 2**53 - 1, entries.TIME_MS_MAX - 3_600_000
+    names = widest_resources()
+    leaf = {
+        **widest_common("lease.extended"),
+        "resources": names,
+        "mode": "write",
+        "schemes": [{"class": "exclusive", "name": name.split(":")[0]} for name in names],
+        "leaseId": f"L{seq - 1}",
+        "fencingToken": seq,
+        "ttlMs": 3_600_000,
+        "grantedAtMs": time_ms,
+        "expiresAtMs": time_ms + 3_600_000,
+        "holdUntilMs": time_ms + 3_600_000,
+        "grantSeq": seq - 1,
+    }
+    encoded = maker.canonical(leaf)
+    assert parse_leaf(encoded).is_known
+    assert LEAF_BYTES_LARGEST - 100 < len(encoded) <= LEAF_BYTES_LARGEST < LEAF_BYTES_MAX
+
+
+def test_the_largest_refusal_and_the_largest_entry_of_the_gateway_fit_as_well() -> None:
+    resource = "s:" + "/".join(["a" * 255] * 4)[:1_022]
+    conflict = {"leaseId": "L" + "9" * 15, "resource": resource, "fencingToken": 2**53 - 1, "mode": "write"}
+    refused = {
+        **widest_common("lease.refused"),
+        "resources": widest_resources(),
+        "mode": "write",
+        "ttlMs": 3_600_000,
+        "error": "lease_held",
+        "number": 408,
+        "holder": maker.BOB.did,
+        "holderName": "n" * 40,
+        "conflict": {**conflict, "grantedAtMs": entries.TIME_MS_MAX, "expiresAtMs": entries.TIME_MS_MAX},
+        "conflicts": 2**53 - 1,
+        "stampede": {"admitted": False, "waitMs": entries.TIME_MS_MAX},
+        "retryAfterMs": entries.TIME_MS_MAX,
+    }
+    ledger = maker.Ledger()
+    ledger.open(
+        root='"' * 400,
+        keys=['"' * 512] * 16,
+        operators=[maker.OPERATOR.did] * 64,
+        authorities=["a" * 255] * 32,
+        parameters={name: entries.TIME_MS_MAX for name in maker.PARAMETERS},
+    )
+    for encoded in (maker.canonical(refused), ledger.leaves[0]):
+        parse_leaf(encoded)
+        assert len(encoded) <= LEAF_BYTES_LARGEST
+
+
+CONTRADICTIONS = [  # what is changed in a good leaf of `worked`, its seq, words of the error
+    (5, {"leaseId": "L4"}, "leaseId"),
+    (5, {"expiresAtMs": maker.T0}, "expiresAtMs"),
+    (5, {"schemes": [{"class": "exclusive", "name": "repo"}]}, "schemes"),
+    (5, {"principal": maker.BOB.did}, "principal"),
+    (5, {"prev": "0" * 64}, "zeros exactly in entry 0"),
+    (5, {"genesis": "0" * 64}, "zeros exactly in entry 0"),
+    (5, {"resources": ["repo:app/src/a.py", "lock:deploy/production"]}, "sorted"),
+    (5, {"holder": maker.BOB.did}, "not known here"),
+    (5, {"actor": "gateway", "principal": "gateway", "onBehalfOf": "gateway"}, "member actor"),
+    (6, {"error": "lease_unknown"}, "lease_held"),
+    (7, {"grantSeq": 7, "leaseId": "L7"}, "grantSeq"),
+    (7, {"expiresAtMs": maker.T0}, "at least timeMs"),
+    (10, {"expiresAtMs": maker.T0 * 2}, "before its time"),
+    (10, {"actor": maker.BOB.did, "principal": maker.BOB.did, "onBehalfOf": maker.BOB.did}, "member actor"),
+    (12, {"startedSeq": 12}, "startedSeq"),
+    (13, {"type": "tallystick/ledger.opened/1"}, "rules"),
+]
+
+
+@pytest.mark.parametrize(("seq", "change", "words"), CONTRADICTIONS)
+def test_a_leaf_that_contradicts_itself_is_malformed(seq: int, change: dict[str, Any], words: str) -> None:
+    good = maker.worked().value(seq)
+    parse_leaf(maker.canonical(good))
+    with pytest.raises(Malformed) as caught:
+        parse_leaf(maker.canonical({**good, **change}))
+    assert words in str(caught.value)
+
+
+def test_a_leaf_of_an_unknown_type_has_its_common_members_checked_and_nothing_else() -> None:
+    good = maker.worked().value(5)
+    unknown = {**good, "type": "tallystick/lease.transferred/1", "novelty": [1, {"a": None}]}
+    leaf = parse_leaf(maker.canonical(unknown))
+    assert (leaf.is_known, leaf.seq, leaf.actor) == (False, 5, maker.ALICE.did)
+    with pytest.raises(Malformed):
+        parse_leaf(maker.canonical({**unknown, "seq": "5"}))
+    with pytest.raises(Malformed):
+        parse_leaf(maker.canonical({name: value for name, value in unknown.items() if name != "prev"}))
+
+
+def test_every_leaf_of_a_working_day_parses_and_keeps_its_bytes() -> None:
+    ledger = maker.worked()
+    for seq, encoded in enumerate(ledger.leaves):
+        leaf = parse_leaf(encoded)
+        assert (leaf.seq, leaf.value, leaf.is_known) == (seq, json.loads(encoded), True)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(range(15)), st.data())
+def test_any_value_in_any_member_is_a_leaf_or_malformed(seq: int, data: st.DataObject) -> None:
+    value = _WORKED.value(seq)
+    name = data.draw(st.sampled_from(sorted(value)))
+    value[name] = data.draw(JSON)
+    try:
+        assert parse_leaf(maker.canonical(value)).value == value
+    except Malformed:
+        pass
+
+
+@given(st.sampled_from(sorted(ACTION_BODIES)), st.dictionaries(st.sampled_from([*WHOM, "resource", "ttlMs"]), JSON))
+def test_any_body_is_good_or_malformed(action: str, body: JsonObject) -> None:
+    try:
+        check_body(action, body)
+    except Malformed:
+        pass
+
+
+_WORKED = maker.worked()
