@@ -1,0 +1,105 @@
+"""The committed vectors: made by their generator without a difference, and judged by the verifier as typed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.vectors.generate import HERE, files
+from tests.verifier.samples import ROOT
+from tests.verifier.shared import cases, content, ours
+from verifier.checkpoint import parse_checkpoint
+from verifier.keyring import key_document_text, open_key_document
+from verifier.note import encode_note, parse_note, parse_vkey
+from verifier.policy import is_quorum_met, parse_policy
+from verifier.proof import encode_proof, parse_proof
+from verifier.wire import Malformed, encode_canonical, parse_canonical, parse_json
+
+Case = dict[str, Any]
+
+
+def is_accepted(parse: Callable[[Any], object], value: object) -> bool:
+    try:
+        parse(value)
+    except Malformed as error:
+        assert str(error), "a refusal says why"
+        return False
+    return True
+
+
+def strict(data: bytes) -> object:
+    return parse_json(data, bytes_max=65_536)
+
+
+def canonical(data: bytes) -> object:
+    return parse_canonical(data, bytes_max=65_536)
+
+
+def test_the_generator_writes_the_committed_files_byte_for_byte() -> None:
+    made = files()
+    assert {name: (HERE / name).read_bytes() for name in made} == made
+
+
+@pytest.mark.parametrize("name", sorted(set(files()) - {"merkle.json", "quorum.json"}))
+def test_every_file_holds_more_refused_cases_than_accepted_ones_and_names_each(name: str) -> None:
+    verdicts = [case.get("isWellFormed", case.get("isValid", case.get("isStrict"))) for case in ours(name)]
+    assert 0 < verdicts.count(True) < verdicts.count(False)
+    assert all(case["comment"] for case in ours(name))
+
+
+@pytest.mark.parametrize("case", cases("json.json"))
+def test_a_json_text_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(strict, content(case)) is case["isStrict"]
+    assert is_accepted(canonical, content(case)) is case["isCanonical"]
+
+
+@pytest.mark.parametrize("case", cases("vkey.json"))
+def test_a_vkey_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(parse_vkey, case["vkey"]) is case["isWellFormed"]
+    if case["isWellFormed"]:
+        assert parse_vkey(case["vkey"]).vkey == case["vkey"]
+
+
+@pytest.mark.parametrize("case", cases("note.json"))
+def test_a_note_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(parse_note, content(case)) is case["isWellFormed"]
+    if case["isWellFormed"]:
+        assert encode_note(parse_note(content(case))) == content(case)
+
+
+@pytest.mark.parametrize("case", cases("checkpoint.json"))
+def test_a_checkpoint_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(parse_checkpoint, content(case)) is case["isWellFormed"]
+
+
+@pytest.mark.parametrize("case", cases("proof.json"))
+def test_a_proof_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(parse_proof, content(case)) is case["isWellFormed"]
+    if case["isWellFormed"]:
+        assert encode_proof(parse_proof(content(case))) == content(case)
+
+
+@pytest.mark.parametrize("case", cases("policy.json"))
+def test_a_policy_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(parse_policy, content(case)) is case["isWellFormed"]
+
+
+@pytest.mark.parametrize("case", cases("quorum.json"))
+def test_a_quorum_is_met_as_typed(case: Case) -> None:
+    assert is_quorum_met(parse_policy(content(case)), set(case["witnesses"])) is case["isMet"]
+
+
+@pytest.mark.parametrize("case", cases("keys.json"))
+def test_a_key_document_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(lambda data: open_key_document(data, ROOT), content(case)) is case["isWellFormed"]
+    if case["isWellFormed"]:
+        document = open_key_document(content(case), ROOT)
+        assert key_document_text(document) == parse_note(content(case)).text
+
+
+def test_a_canonical_text_is_what_the_encoder_writes() -> None:
+    for case in ours("json.json"):
+        if case["isCanonical"]:
+            assert encode_canonical(canonical(content(case))) == content(case)  # type: ignore[arg-type]
