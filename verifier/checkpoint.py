@@ -28,18 +28,15 @@ def checkpoint_text(origin: str, size: int, root: bytes) -> str:
 
 
 def parse_checkpoint(data: bytes) -> Checkpoint:
-    """Return the checkpoint in note `data`.
+    """Return the checkpoint in note `data`; size ≤ 2^53-1, and size 0 has the empty root.
 
-    Non-empty extension lines are allowed, though they look wrong: C2SP lets other logs write them, and a signature
-    covers them. Our logs never do. Malformed: a size above 2^53-1, or size 0 with another root than the empty one.
+    Non-empty extension lines are allowed, though they look wrong: C2SP lets other logs write them. Ours never do.
     """
     note = parse_note(data)
-    rows = note.text[:-1].split("\n")
-    if len(rows) < 3 or not all(rows):
-        raise Malformed("a checkpoint is an origin, a size and a root, one a line, without empty lines")
-    origin, size, root = rows[0], decode_decimal(rows[1]), decode_base64(rows[2], HASH_BYTES)
-    if not is_key_name(origin):
-        raise Malformed("a checkpoint's origin holds no space, plus sign or control character")
+    origin, *rows = note.text[:-1].split("\n")
+    if len(rows) < 2 or not all(rows) or not is_key_name(origin):
+        raise Malformed("a checkpoint is an origin that can name a key, a size and a root, one a line, no empty line")
+    size, root = decode_decimal(rows[0]), decode_base64(rows[1], HASH_BYTES)
     if size == 0 and root != EMPTY_ROOT:
         raise Malformed("a checkpoint of size 0 must have the empty root")
     return Checkpoint(origin, size, root, note)

@@ -15,19 +15,17 @@ from verifier.wire import Malformed
 
 DID_CHARACTERS = 56  # every Ed25519 did:key has this length and prefix
 DID_PREFIX = "did:key:z6Mk"
-_MULTICODEC_ED25519 = b"\xed\x01"
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"  # base58btc: no 0, O, I, l
-_DIGITS = {character: digit for digit, character in enumerate(_ALPHABET)}
 
 
 def encode_did(public_key: bytes) -> str:
-    """Return the did:key of a 32-byte Ed25519 key: always 56 characters, beginning with did:key:z6Mk."""
-    number = int.from_bytes(_MULTICODEC_ED25519 + public_key, "big")
-    characters = []
+    """Return the did:key of a 32-byte Ed25519 key."""
+    number = int.from_bytes(b"\xed\x01" + public_key, "big")  # multicodec ed25519-pub
+    characters = ""
     while number:
         number, digit = divmod(number, 58)
-        characters.append(_ALPHABET[digit])
-    return "did:key:z" + "".join(reversed(characters))
+        characters = _ALPHABET[digit] + characters
+    return f"did:key:z{characters}"
 
 
 @lru_cache(maxsize=16_384)
@@ -37,11 +35,9 @@ def decode_did(did: str) -> bytes:
         raise Malformed(f"a DID has {DID_CHARACTERS} characters and begins with {DID_PREFIX}")
     number = 0
     for character in did[len("did:key:z") :]:
-        if character not in _DIGITS:
-            raise Malformed("a DID holds a character outside the base58btc alphabet")
-        number = number * 58 + _DIGITS[character]
-    public_key = (number & (2**256 - 1)).to_bytes(32, "big")
-    if encode_did(public_key) != did:  # also settles the two bytes before the key
+        number = number * 58 + _ALPHABET.find(character)
+    public_key = (number % 2**256).to_bytes(32, "big")
+    if encode_did(public_key) != did:  # settles foreign characters and the multicodec as well
         raise Malformed("a DID is not the canonical did:key of an Ed25519 key")
     if not is_strict_key(public_key):
         raise Malformed("a DID names a weak Ed25519 key (small order, non-canonical, or outside the prime subgroup)")
@@ -50,9 +46,5 @@ def decode_did(did: str) -> bytes:
 
 def thumbprint(public_key: bytes) -> str:
     """Return the RFC 7638 thumbprint of the key as an OKP JWK: 43 characters, base64url without padding."""
-    jwk = b'{"crv":"Ed25519","kty":"OKP","x":"%s"}' % _base64url(public_key)
-    return _base64url(hashlib.sha256(jwk).digest()).decode("ascii")
-
-
-def _base64url(value: bytes) -> bytes:
-    return base64.urlsafe_b64encode(value).rstrip(b"=")
+    jwk = b'{"crv":"Ed25519","kty":"OKP","x":"%s"}' % base64.urlsafe_b64encode(public_key).rstrip(b"=")
+    return base64.urlsafe_b64encode(hashlib.sha256(jwk).digest()).rstrip(b"=").decode("ascii")

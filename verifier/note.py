@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from verifier.sig import is_strict_key, is_valid
-from verifier.wire import TEXT_BYTES_MAX, Malformed, decode_base64, decode_hex, decode_text, encode_base64
+from verifier.wire import TEXT_BYTES_MAX, Malformed, decode_base64, decode_text, encode_base64
 
 KIND_ED25519 = 1  # a signature over the text
 KIND_COSIGNATURE = 4  # a witness's timestamped signature
@@ -72,28 +72,22 @@ def make_vkey(name: str, public_key: bytes, kind: int = KIND_ED25519) -> Verifie
 
 def parse_vkey(text: str) -> VerifierKey:
     """Return the key of a vkey text. The text is split at the first two plus signs: base64 itself holds some."""
-    parts = text.split("+", 2)
-    if len(parts) != 3:
-        raise Malformed("a vkey is <name>+<key id>+<base64>")
-    name, key_id_hex, key_base64 = parts
-    kind_and_key = decode_base64(key_base64)
-    if not kind_and_key:
-        raise Malformed("a vkey holds no key")
-    key = make_vkey(name, kind_and_key[1:], kind_and_key[0])
-    if decode_hex(key_id_hex, 4) != key.key_id:
-        raise Malformed("the key id of a vkey does not fit its name and key")
+    name, _, id_and_key = text.partition("+")
+    kind, *public_key = decode_base64(id_and_key.partition("+")[2]) or b"\0"
+    key = make_vkey(name, bytes(public_key), kind)
+    if key.vkey != text:
+        raise Malformed("a vkey is <name>+<key id>+<base64>, and the key id must fit the name and the key")
     return key
 
 
 def parse_note(data: bytes) -> Note:
     """Return the note whose only spelling is `data`: ≤ 64 KiB, 1..64 signature lines, split at the last empty line."""
-    whole = decode_text(data, bytes_max=TEXT_BYTES_MAX)
-    text, separator, signatures = whole.rpartition("\n\n")
-    if not separator or not signatures.endswith("\n"):
-        raise Malformed("a note is a text, an empty line, and signature lines that each end with a newline")
-    rows = signatures[:-1].split("\n")
-    if len(rows) > SIGNATURE_LINES_MAX:
-        raise Malformed(f"a note has {len(rows)} signature lines, at most {SIGNATURE_LINES_MAX} are allowed")
+    text, _, signatures = decode_text(data, bytes_max=TEXT_BYTES_MAX).rpartition("\n\n")
+    rows = signatures.split("\n")[:-1]
+    if not 1 <= len(rows) <= SIGNATURE_LINES_MAX:
+        raise Malformed(
+            f"a note is a text, an empty line, and 1 to {SIGNATURE_LINES_MAX} signature lines with newlines"
+        )
     note = Note(text + "\n", tuple(map(_parse_line, rows)))
     if encode_note(note) != data:
         raise Malformed("a note is not in its only accepted spelling")
@@ -107,12 +101,12 @@ def encode_note(note: Note) -> bytes:
 
 
 def signature_line(key: VerifierKey, signature: bytes) -> SignatureLine:
-    """Return the line that carries `signature` by `key`; for a cosignature u64 seconds and 64 bytes."""
+    """Return the line that carries `signature` by `key`."""
     return SignatureLine(key.name, key.key_id, signature)
 
 
 def cosignature_message(time_s: int, text: str) -> bytes:
-    """Return what a witness signs: that at `time_s` (POSIX seconds) checkpoint `text` was the largest it had seen."""
+    """Return what a witness signs: at `time_s` (POSIX seconds) checkpoint `text` was the largest it had seen."""
     return f"cosignature/v1\ntime {time_s}\n{text}".encode()
 
 
@@ -143,10 +137,9 @@ def is_signed_once(note: Note, key: VerifierKey) -> bool:
 
 
 def _parse_line(row: str) -> SignatureLine:
-    parts = row.split(" ")
-    if len(parts) != 3 or parts[0] != "—" or not is_key_name(parts[1]):
-        raise Malformed("a signature line is an em dash, a key name and base64, with single spaces between them")
-    payload = decode_base64(parts[2])
-    if len(payload) < 5:
-        raise Malformed("a signature line holds a 4-byte key id and a signature")
-    return SignatureLine(parts[1], payload[:4], payload[4:])
+    dash, _, name_and_base64 = row.partition(" ")
+    name, _, text = name_and_base64.partition(" ")
+    payload = decode_base64(text)
+    if dash != "—" or not is_key_name(name) or len(payload) < 5:
+        raise Malformed("a signature line is an em dash, a key name, and base64 of a 4-byte key id and a signature")
+    return SignatureLine(name, payload[:4], payload[4:])

@@ -5,20 +5,13 @@ Source: docs/protocol.md 8 (proofs); C2SP tlog-proof.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from verifier.merkle import HASH_BYTES
-from verifier.wire import (
-    PROOF_BYTES_MAX,
-    Malformed,
-    decode_base64,
-    decode_decimal,
-    decode_text,
-    encode_base64,
-)
+from verifier.wire import PROOF_BYTES_MAX, Malformed, decode_base64, decode_decimal, decode_text, encode_base64
 
-PATH_HASHES_MAX = 63
-_FIRST_LINE = "c2sp.org/tlog-proof@v1"
+_TEXT = re.compile(r"c2sp\.org/tlog-proof@v1\n(?:extra (.+)\n)?index (.+)\n((?:.+\n){0,63})\n((?s:.+))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +28,16 @@ class Proof:
 
 
 def parse_proof(data: bytes) -> Proof:
-    """Return the proof whose only spelling is `data` (≤ 64 KiB); the checkpoint in it is not parsed here."""
-    text = decode_text(data, bytes_max=PROOF_BYTES_MAX)
-    header, separator, checkpoint = text.partition("\n\n")  # the first empty line: the checkpoint may hold others
-    rows = header.split("\n")
-    if not separator or not checkpoint or rows.pop(0) != _FIRST_LINE:
-        raise Malformed(f"a proof is the line {_FIRST_LINE}, its header, an empty line, and a checkpoint")
-    extra = decode_base64(rows.pop(0)[6:]) if rows and rows[0].startswith("extra ") else None
-    if extra == b"" or not rows or not rows[0].startswith("index "):
-        raise Malformed("a proof's header is an optional, non-empty extra line, an index line, and hashes")
-    index = decode_decimal(rows.pop(0)[6:])
-    if len(rows) > PATH_HASHES_MAX:
-        raise Malformed(f"a proof has {len(rows)} hashes, at most {PATH_HASHES_MAX} are allowed")
-    path = tuple(decode_base64(row, HASH_BYTES) for row in rows)
-    proof = Proof(index, path, checkpoint.encode("utf-8"), extra)
+    """Return the proof whose only spelling is `data` (≤ 64 KiB, ≤ 63 hashes); the checkpoint is not parsed here."""
+    match = _TEXT.fullmatch(decode_text(data, bytes_max=PROOF_BYTES_MAX))
+    if match is None:
+        raise Malformed(
+            "a proof is c2sp.org/tlog-proof@v1, extra, index, at most 63 hashes, an empty line, a checkpoint"
+        )
+    extra, index, hashes, checkpoint = match.groups()
+    path = tuple(decode_base64(row, HASH_BYTES) for row in hashes.split("\n")[:-1])
+    extra_bytes = None if extra is None else decode_base64(extra)
+    proof = Proof(decode_decimal(index), path, checkpoint.encode("utf-8"), extra_bytes)
     if encode_proof(proof) != data:
         raise Malformed("a proof is not in its only accepted spelling")
     return proof
@@ -58,4 +47,4 @@ def encode_proof(proof: Proof) -> bytes:
     """Return the bytes of `proof`."""
     extra = "" if proof.extra is None else f"extra {encode_base64(proof.extra)}\n"
     hashes = "".join(f"{encode_base64(part)}\n" for part in proof.path)
-    return f"{_FIRST_LINE}\n{extra}index {proof.index}\n{hashes}\n".encode() + proof.checkpoint
+    return f"c2sp.org/tlog-proof@v1\n{extra}index {proof.index}\n{hashes}\n".encode() + proof.checkpoint
