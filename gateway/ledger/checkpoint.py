@@ -13,7 +13,7 @@ from gateway.errors import Fatal
 from gateway.ledger.tree import Growth
 from gateway.signer import Signer, pae
 from gateway.store.contract import Reading, SignedBatch, StoredCheckpoint
-from verifier.checkpoint import checkpoint_text, parse_checkpoint
+from verifier.checkpoint import Checkpoint, checkpoint_text, parse_checkpoint
 from verifier.merkle import leaf_hash, root_from_inclusion
 from verifier.note import is_signed_once
 from verifier.sig import is_valid
@@ -51,13 +51,12 @@ def check_release(signer: Signer, growth: Growth, seq: int, leaf: bytes, signatu
         raise Fatal(f"the path just made for entry {seq} does not lead to the root; this machine can't be trusted")
 
 
-def check_note(signer: Signer, note: bytes, size: int, root: bytes) -> None:
-    """Compare a stored checkpoint with the ledger beside it and with our log key. Fatal when it is another."""
+def open_note(signer: Signer, note: bytes) -> Checkpoint:
+    """Return a stored checkpoint that our log key signed for our ledger. Fatal when it is any other."""
     try:
         checkpoint = parse_checkpoint(note)
     except Malformed as error:
         raise Fatal(f"the last checkpoint in the store is malformed: {error}") from error
-    if (checkpoint.origin, checkpoint.size, checkpoint.root) != (signer.origin, size, root):
-        raise Fatal("the last checkpoint in the store is not of this ledger, size and root; the file was changed")
-    if not is_signed_once(checkpoint.note, signer.log_key):
+    if checkpoint.origin != signer.origin or not is_signed_once(checkpoint.note, signer.log_key):
         raise Fatal("the last checkpoint in the store was not signed by this log key; use the keys of this ledger")
+    return checkpoint

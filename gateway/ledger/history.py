@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from gateway.core.state import HOT_PREFIXES, decode_record
 from gateway.errors import Fatal
-from gateway.ledger.checkpoint import check_note, sign_again
+from gateway.ledger.checkpoint import open_note, sign_again
 from gateway.ledger.live import Live
 from gateway.ledger.tree import Edge, Growth, load_edge, prove_inclusion
 from gateway.signer import Signer
@@ -158,11 +158,9 @@ def _check_last_note(store: Reading, signer: Signer, head: StoredHead) -> None:
     note = store.last_note(head.size)
     if note is None:
         return
-    size = int(note.split(b"\n", 2)[1])
-    batch = store.batch_at(size)
-    if batch is None:
-        raise Fatal("the last checkpoint in the store has the size of no batch; restore a good back-up")
-    check_note(signer, note, size, load_edge(store, size).root)
+    checkpoint = open_note(signer, note)
+    if checkpoint.size > head.size or load_edge(store, checkpoint.size).root != checkpoint.root:
+        raise Fatal("the last checkpoint in the store is not of the tree beside it; restore a good back-up")
 
 
 def stored_answer(read: Reading, signer: Signer, seq: int, status: int) -> Answer:

@@ -10,7 +10,17 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gateway.core.intake import SignedRequest
-from gateway.core.state import COLD_PREFIXES, Change, Lease, Record, ended_key, idempotency_key, nonce_key
+from gateway.core.state import (
+    COLD_PREFIXES,
+    Change,
+    Lease,
+    Record,
+    Waits,
+    ended_key,
+    idempotency_key,
+    lease_key,
+    nonce_key,
+)
 
 
 def cold_keys(request: SignedRequest) -> tuple[str, ...]:
@@ -26,13 +36,21 @@ def cold_keys(request: SignedRequest) -> tuple[str, ...]:
 class Live:
     """Every hot record at the head. Only the sequencer changes it, in one step without an await."""
 
-    __slots__ = ("_due", "_records")
+    __slots__ = ("_due", "_fading", "_records")
 
     def __init__(self, records: Iterable[tuple[str, Record]] = ()) -> None:
         self._records: dict[str, Record] = dict(records)
-        leases = [record for record in self._records.values() if isinstance(record, Lease)]
-        self._due = [_when(lease) for lease in leases]
+        self._order()
+
+    def _order(self) -> None:
+        """Make the two heaps anew; entries of records that changed since are skipped when they are met."""
+        self._due = [_when(record) for record in self._records.values() if isinstance(record, Lease)]
+        self._fading = [(record.until_ms, key) for key, record in self._records.items() if isinstance(record, Waits)]
         heapq.heapify(self._due)
+        heapq.heapify(self._fading)
+
+    def __len__(self) -> int:
+        return len(self._records)
 
     def get(self, key: str) -> Record | None:
         return self._records.get(key)
@@ -41,20 +59,17 @@ class Live:
         """Yield the records below a prefix in order of key; for views that people look at."""
         return ((key, self._records[key]) for key in sorted(key for key in self._records if key.startswith(prefix)))
 
-    def __len__(self) -> int:
-        return len(self._records)
-
     def due(self, t_ms: int, limit: int) -> tuple[Lease, ...]:
         """Return leases whose printed expiry has come, oldest first; they stay until a change removes them."""
-        found: list[tuple[tuple[int, int, str], Lease]] = []
+        found: dict[tuple[int, int, str], Lease] = {}
         while self._due and self._due[0][0] <= t_ms and len(found) < limit:
             when = heapq.heappop(self._due)
-            lease = self._records.get(f"lease/{when[2]}")
-            if isinstance(lease, Lease) and _when(lease) == when and (not found or found[-1][0] != when):
-                found.append((when, lease))
-        for when, _ in found:
+            lease = self._records.get(lease_key(when[2]))
+            if isinstance(lease, Lease) and _when(lease) == when:
+                found[when] = lease
+        for when in found:
             heapq.heappush(self._due, when)
-        return tuple(lease for _, lease in found)
+        return tuple(found.values())
 
     def apply(self, changes: Sequence[Change]) -> None:
         """Take over the changes of a committed batch; cold ones are not kept."""
@@ -65,15 +80,18 @@ class Live:
                 self._records[key] = record
                 if isinstance(record, Lease):
                     heapq.heappush(self._due, _when(record))
-        if len(self._due) > 1_024 and len(self._due) > 4 * len(self._records):
-            self._due = [_when(lease) for lease in self._records.values() if isinstance(lease, Lease)]
-            heapq.heapify(self._due)
+                elif isinstance(record, Waits):
+                    heapq.heappush(self._fading, (record.until_ms, key))
+        if len(self._due) + len(self._fading) > 1_024 + 4 * len(self._records):
+            self._order()
 
-    def forget(self, prefix: str, t_ms: int) -> None:
-        """Drop records below `prefix` that were due at `t_ms`; the store forgets them in its own time."""
-        gone = [key for key, record in self.scan(prefix) if getattr(record, "until_ms", t_ms + 1) <= t_ms]
-        for key in gone:
-            del self._records[key]
+    def forget(self, t_ms: int) -> None:
+        """Drop refusals that no longer count at `t_ms`, as the store does in its own time."""
+        while self._fading and self._fading[0][0] <= t_ms:
+            _, key = heapq.heappop(self._fading)
+            record = self._records.get(key)
+            if isinstance(record, Waits) and record.until_ms <= t_ms:
+                del self._records[key]
 
 
 class Looked:

@@ -171,6 +171,7 @@ class SqliteStore(_Reading):
         if not may_create and not path.is_file():
             raise Fatal(f"there is no ledger at {path}; `tallystick init` makes one")
         self._path = path
+        self._is_doubtful = False  # after a failed COMMIT: this connection is not asked for anything any more
         self._lock_file = _own(path)
         try:
             self._db = _connect(path)
@@ -187,6 +188,7 @@ class SqliteStore(_Reading):
 
     def load(self) -> Loaded:
         try:
+            self._reconnect()
             self._head, is_clean = _head(self._db)
             rows = self._db.execute(_BATCH + "WHERE signed.size IS NULL AND batch.size > ?", (self._signed_size(),))
             return Loaded(self._head, is_clean, tuple(StoredCheckpoint(*row) for row in rows.fetchall()))
@@ -271,8 +273,8 @@ class SqliteStore(_Reading):
 
     def landed(self, batch_id: str) -> bool:
         """Look on a new connection: what the old one believes is not evidence."""
-        self._db.close()
-        self._db = _connect(self._path)
+        self._is_doubtful = True
+        self._reconnect()
         self._head = _head(self._db)[0]
         row = self._db.execute(
             "SELECT 1 FROM (SELECT batch_id FROM batch ORDER BY size DESC LIMIT ?) WHERE batch_id = ?",
@@ -317,8 +319,15 @@ class SqliteStore(_Reading):
         except (OSError, sqlite3.Error) as error:
             _log.warning("the WAL could not be checkpointed now: %s", error)
 
+    def _reconnect(self) -> None:
+        if self._is_doubtful:
+            self._db.close()
+            self._db = _connect(self._path)
+            self._is_doubtful = False
+
     def _begin(self) -> None:
         try:
+            self._reconnect()
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             raise _busy_or_fatal(error) from error
@@ -329,6 +338,7 @@ class SqliteStore(_Reading):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
         except sqlite3.Error as error:
+            self._is_doubtful = True
             raise Unknown(f"a transaction could not be rolled back: {error}") from error
 
     def _commit(self) -> None:
@@ -339,6 +349,7 @@ class SqliteStore(_Reading):
             if _code(error) == sqlite3.SQLITE_FULL:
                 self._roll_back()
                 raise Busy("disk_full", RETRY_DISK_S) from error
+            self._is_doubtful = True
             raise Unknown(f"COMMIT ended with: {error}") from error
 
     def close(self) -> None:

@@ -1,0 +1,586 @@
+"""The sequencer: the only writer of the ledger.
+
+House rules of this file:
+
+* One task owns the tail. Others hand it commands through a bounded queue and wait; when the queue is full they are
+  told so (`Busy`). A waiter that goes away abandons its answer and nothing else.
+* A batch is what is waiting when the line is free, at most BATCH_MAX. It never lingers for more.
+* Decide, hash and sign on the loop's thread; look up and commit on one named thread. Nobody can cancel a COMMIT there.
+* Commit, then sign, then answer. What was not committed has not happened, so nothing of it is signed or shown, and
+  `confirmed` moves only after both. Signatures go into the store with the next batch, at idle, or at stop; until then
+  they can be made again from committed bytes.
+* After an unclear commit, find out; what did not land is decided again from scratch on a ledger read anew. Who can't
+  find out stops (`Fatal`): then nobody is answered and nothing is written until a person has looked.
+
+Stop order: refuse new, drain, commit, answer, keep the signatures, close the store.
+Source: docs/architecture.md, life of a signed request; docs/protocol.md, commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
+
+from gateway.actions import Action
+from gateway.clock import Clocks, LogClock
+from gateway.core.append import Batch, Command, GatewayStep, Imprint, build_batch
+from gateway.core.decide import ActionDecide
+from gateway.core.dispute import disputed
+from gateway.core.intake import SignedRequest
+from gateway.core.opening import Cause, start_steps
+from gateway.core.outcome import Recorded, Replay, Unreceipted
+from gateway.core.state import EXPENDABLE_PREFIXES, Change, Head, Parameters, Record, decode_record, encode_record
+from gateway.errors import Busy, Fatal, HeadMoved, Unknown
+from gateway.ledger.checkpoint import check_release, encode_leaf, sign_batch
+from gateway.ledger.history import Answer, Book, Confirmed, open_book, stored_answer
+from gateway.ledger.live import Live, Looked, cold_keys
+from gateway.ledger.tree import Growth
+from gateway.signer import Signer
+from gateway.store.contract import RecordChange, SignedBatch, Store, StoredBatch, StoredHead, Upkeep
+from verifier.checkpoint import Checkpoint
+from verifier.merkle import leaf_hash
+
+QUEUE_MAX = 4_096
+QUEUE_RESERVED = QUEUE_MAX // 8  # kept for renew and release, so that an overload never costs anybody a lease
+RESERVED_ACTIONS = frozenset({"lease.renew", "lease.release"})
+BATCH_MAX = 256
+ATTEMPTS_MAX = 3  # for one batch; a head that moves again and again has another writer
+ANCHORS_MAX = 8_192  # newest (size, root) kept in memory; older ones are looked up
+CARRIED_MAX = 4_096  # nonces burnt by replays that wait for a commit to go along with
+FORGET_MAX = 2_048  # records per idle step: a few ms of the commit thread
+FORGET_STEPS_MAX = 16
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger("tallystick.sequencer")
+
+
+class Refused(Exception):
+    """The request was refused without an entry; `unreceipted` says which row of the table, and details."""
+
+    def __init__(self, unreceipted: Unreceipted) -> None:
+        super().__init__(unreceipted.refusal.name)
+        self.unreceipted = unreceipted
+
+
+class Trace(Protocol):
+    """Is told when a stage of a batch of `count` entries ends; the bench measures with it. None costs nothing."""
+
+    def __call__(self, stage: str, count: int) -> None: ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened since the start; read by the metrics."""
+
+    batches: int = 0
+    receipts: int = 0
+    replays: int = 0
+    refused: int = 0
+    busy: int = 0
+    recoveries: int = 0
+    abandoned: int = 0
+    forgotten: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """One command in the queue and who waits for it; `step` is something the gateway itself decides."""
+
+    future: asyncio.Future[Answer | None]
+    request: SignedRequest | None = None
+    decide: ActionDecide | None = None
+    step: GatewayStep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One decided batch. `stored` is None when it has no entries."""
+
+    waiting: Sequence[_Waiting]
+    batch: Batch
+    growth: Growth
+    stored: StoredBatch | None
+
+
+class Sequencer:
+    """Owns one store. `start`, then any number of `submit`s, then `stop`.
+
+    `genesis` is the leaf hash of entry 0 and `parameters` what it states. `is_clock_accepted` is an operator's word
+    that the wall clock may be behind the ledger. Without `sweeps` somebody else calls `tick` (tests do).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        signer: Signer,
+        clock: Clocks,
+        parameters: Parameters,
+        *,
+        origin: str,
+        genesis: bytes,
+        trace: Trace | None = None,
+        is_clock_accepted: bool = False,
+        sweeps: bool = True,
+    ) -> None:
+        assert origin == signer.origin, "the signer must be of this ledger"
+        self.counters = Counters()
+        self._store = store
+        self._signer = signer
+        self._clock = LogClock(clock)
+        self._parameters = parameters
+        self._genesis = genesis
+        self._imprint = Imprint(origin, genesis.hex(), store.durability)
+        self._trace = trace
+        self._is_clock_accepted = is_clock_accepted
+        self._sweeps = sweeps
+        self._thread = ThreadPoolExecutor(1, "tallystick-commit")
+        self._queue: deque[_Waiting] = deque()
+        self._wake = asyncio.Event()
+        self._book: Book | None = None  # None: must be read from the store before anything is decided
+        self._view = Live()
+        self._confirmed: Confirmed | None = None
+        self._anchors: OrderedDict[int, bytes] = OrderedDict()
+        self._carried: dict[str, Change] = {}
+        self._has_tick = False
+        self._is_stopping = False
+        self._failure: Fatal | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- what others see ----------------------------------------------------------------------------------------------
+
+    @property
+    def confirmed(self) -> Confirmed:
+        """Return the newest head that is committed and signed; readers never show more."""
+        assert self._confirmed is not None, "the sequencer was started"
+        return self._confirmed
+
+    @property
+    def view(self) -> Live:
+        """Return the hot records at the confirmed head. To look at, on the loop's thread only."""
+        return self._view
+
+    @property
+    def time_ms(self) -> int:
+        """Return what log time would be now."""
+        return self._clock.peek(self._book.head.time_ms if self._book else 0)
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether a command would be decided now."""
+        return bool(self._tasks) and self._failure is None and not self._is_stopping
+
+    @property
+    def queue_depth(self) -> int:
+        """Return how many commands wait."""
+        return len(self._queue)
+
+    @property
+    def clock_alarms(self) -> int:
+        """Return how often the wall clock was further ahead than elapsed time allows."""
+        return self._clock.alarms
+
+    # -- doors --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Check the stored ledger and write the entries of a start. Fatal: it must not go on. Busy: try again."""
+        await self._insist(lambda: self._open("start"))
+        self._tasks = [asyncio.create_task(self._run(), name="sequencer")]
+        if self._sweeps:
+            self._tasks.append(asyncio.create_task(self._sweep(), name="sweeper"))
+
+    async def submit(self, request: SignedRequest, action: Action) -> Answer:
+        """Return the committed and signed answer to a verified request. Refused, Busy, Fatal."""
+        assert action.decide is not None, "only decisions are submitted"
+        room = QUEUE_MAX if action.name in RESERVED_ACTIONS else QUEUE_MAX - QUEUE_RESERVED
+        answer = await self._enqueue(_Waiting(self._future(), request, action.decide), room)
+        assert answer is not None, "a request is always answered"
+        return answer
+
+    async def dispute(self, note: bytes, checkpoint: Checkpoint) -> None:
+        """Record the proof of a second history and stop all grants; returns when that is durable."""
+        await self._enqueue(_Waiting(self._future(), step=disputed(note, checkpoint)), QUEUE_MAX)
+
+    def tick(self) -> None:
+        """Let due leases end, and do the upkeep if nobody waits."""
+        self._has_tick = True
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Refuse new commands, finish what waits, keep the signatures, close the store. May be called twice."""
+        self._is_stopping = True
+        self._wake.set()
+        for sweeper in self._tasks[1:]:
+            sweeper.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        self._fail_queue(Busy("stopping"))
+        await self._in_thread(self._store.close)
+        self._thread.shutdown(wait=True)
+
+    def _future(self) -> asyncio.Future[Answer | None]:
+        return asyncio.get_running_loop().create_future()
+
+    async def _enqueue(self, waiting: _Waiting, room: int) -> Answer | None:
+        if self._failure is not None:
+            raise Fatal(str(self._failure))
+        if self._is_stopping or not self._tasks:
+            raise Busy("stopping")
+        if len(self._queue) >= room:
+            self.counters.busy += 1
+            raise Busy("queue_full")
+        self._queue.append(waiting)
+        self._wake.set()
+        return await waiting.future
+
+    # -- the line -----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Take batch after batch until stopped and drained. A Fatal ends it; anything unforeseen is one."""
+        try:
+            while self._queue or not self._is_stopping:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._drain()
+            await self._keep(is_closing=True)
+        except Fatal as failure:
+            self._die(failure)
+        except Exception as error:
+            _log.exception("the sequencer met an error that nobody foresaw")
+            self._die(Fatal(f"the sequencer stopped: {type(error).__name__}: {error}"))
+
+    async def _drain(self) -> None:
+        """Decide everything that waits, and do what a tick asks for between two batches."""
+        while self._queue or self._has_tick:
+            if self._queue:
+                await self._serve([self._queue.popleft() for _ in range(min(BATCH_MAX, len(self._queue)))])
+            if self._has_tick:
+                self._has_tick = False
+                await self._on_tick()
+
+    async def _on_tick(self) -> None:
+        """End due leases if no batch is about to do it anyway; then upkeep, one step only while others wait."""
+        if not self._queue and (self._book is None or self._view.due(self.time_ms, 1)):
+            await self._serve([])
+        for _ in range(FORGET_STEPS_MAX):
+            forgotten = await self._keep(forget_max=FORGET_MAX)
+            if forgotten < FORGET_MAX or self._queue:
+                return
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._parameters.sweep_ms / 1_000)
+            self.tick()
+
+    async def _serve(self, waiting: Sequence[_Waiting]) -> None:
+        """See a batch through to its answers, whatever they are; only a Fatal goes on upwards."""
+        try:
+            await self._insist(lambda: self._attempt(waiting))
+        except Busy as busy:
+            self.counters.busy += len(waiting)
+            self._fail(waiting, busy)
+        except Fatal as failure:
+            self._fail(waiting, failure)
+            raise
+
+    async def _insist(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Try again on a ledger read anew after the head moved."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return await attempt()
+            except HeadMoved as moved:
+                _log.warning("reading the ledger anew: %s", moved)
+                self._book = None
+        raise Fatal("the head of the ledger keeps moving; another gateway writes to it. Stop one of them")
+
+    async def _open(self, cause: Cause) -> None:
+        """Read and check the stored ledger, then write the entries of a start. The same for start and recovery."""
+        book = await self._in_thread(open_book, self._store, self._signer, self._genesis, self._confirmed)
+        if cause == "start":
+            self._clock.start(book.head.time_ms, is_accepted=self._is_clock_accepted)
+        steps = start_steps(cause, is_clean=book.is_clean, before_ms=book.head.time_ms)
+        await self._finish(book, self._decide(book, (), {}, {}, steps=steps, epoch_gain=1))
+        self._book = book
+
+    async def _attempt(self, waiting: Sequence[_Waiting]) -> None:
+        if self._book is None:
+            self.counters.recoveries += 1
+            await self._open("recovery")
+        book = self._book
+        assert book is not None, "an opened ledger"
+        records, known = await self._look_up(book, waiting)
+        try:
+            turn = self._decide(book, waiting, records, known)
+        except Exception as error:
+            await self._isolate(waiting, error)
+            return
+        await self._finish(book, turn)
+
+    async def _isolate(self, waiting: Sequence[_Waiting], error: Exception) -> None:
+        """Nothing was written. One command must not take others with it: decide each alone, and give up on the one."""
+        _log.error("a batch of %d could not be built", len(waiting), exc_info=error)
+        if not waiting:
+            raise Fatal(f"the gateway's own entries can't be built: {type(error).__name__}: {error}") from error
+        if len(waiting) == 1:
+            self._fail(waiting, error)
+            return
+        for one in waiting:
+            await self._attempt([one])
+
+    # -- a batch ------------------------------------------------------------------------------------------------------
+
+    async def _look_up(
+        self, book: Book, waiting: Sequence[_Waiting]
+    ) -> tuple[dict[str, Record | None], dict[int, bytes]]:
+        """Return the cold records and the roots that deciding the batch needs; the head is still ours."""
+        requests = [one.request for one in waiting if one.request is not None]
+        keys = [key for request in requests for key in cold_keys(request)]
+        sizes = {request.anchor.size for request in requests}
+        known = {size: root for size in sizes if (root := self._anchors.get(size)) is not None}
+        unknown = [size for size in sizes if size not in known and size <= book.head.size]
+        locked = await self._in_thread(self._store.lock, book.head, keys, unknown)
+        records: dict[str, Record | None] = {key: decode_record(key, value) for key, value in locked.records.items()}
+        records.update((key, record) for key, record, _ in self._carried.values())
+        known.update(locked.roots)
+        for size, root in known.items():
+            self._know_anchor(size, root)
+        self._mark("locked", len(waiting))
+        return records, known
+
+    def _decide(
+        self,
+        book: Book,
+        waiting: Sequence[_Waiting],
+        records: dict[str, Record | None],
+        known: dict[int, bytes],
+        steps: Sequence[GatewayStep] = (),
+        epoch_gain: int = 0,
+    ) -> _Turn:
+        """Decide a batch and hash its leaves; pure but for reading the clock."""
+        head = book.head
+        commands = [
+            Command(one.request, one.decide, known.get(one.request.anchor.size) == one.request.anchor.root)
+            for one in waiting
+            if one.request is not None and one.decide is not None
+        ]
+        batch = build_batch(
+            Looked(book.live, records),
+            commands,
+            Head(head.size, head.prev_hash, head.time_ms, head.epoch, head.batch_id),
+            batch_id=secrets.token_hex(16),
+            t_ms=self._clock.next(head.time_ms),
+            epoch=head.epoch + epoch_gain,
+            imprint=self._imprint,
+            parameters=self._parameters,
+            encode=encode_leaf,
+            steps=(*steps, *(one.step for one in waiting if one.step is not None)),
+        )
+        self._mark("decided", len(batch.leaves))
+        growth = Growth(book.edge, [leaf_hash(leaf) for leaf in batch.leaves])
+        stored = self._stored(book, batch, growth) if batch.leaves else None
+        self._mark("built", len(batch.leaves))
+        return _Turn(waiting, batch, growth, stored)
+
+    def _stored(self, book: Book, batch: Batch, growth: Growth) -> StoredBatch:
+        """Return what goes into the store: with it go carried changes, and the signatures of the batches before."""
+        after = batch.head
+        assert after is not None and after.size == growth.edge.size, "the leaves lead to the head"
+        changes = self._carried | {change[0]: change for change in batch.changes}
+        return StoredBatch(
+            head=StoredHead(after.size, growth.root, after.prev_hash, after.time_ms, after.epoch, after.batch_id),
+            leaves=batch.leaves,
+            hashes=growth.hashes,
+            changes=_encoded(changes.values()),
+            signed=tuple(book.unsaved),
+        )
+
+    async def _finish(self, book: Book, turn: _Turn) -> None:
+        """Commit, sign, answer."""
+        signed: SignedBatch | None = None
+        if turn.stored is None:
+            self._carried.update((change[0], change) for change in turn.batch.changes)
+        else:
+            await self._commit(book, turn.stored)
+            signed = self._release(book, turn, turn.stored)
+        replays = await self._replays(turn.batch)
+        self._deliver(turn, signed, replays)
+        if len(self._carried) > CARRIED_MAX:
+            await self._keep()
+
+    async def _commit(self, book: Book, stored: StoredBatch) -> None:
+        """Return when the batch is durable; HeadMoved and Busy when it is not there."""
+        try:
+            await self._in_thread(self._store.commit, stored, book.head)
+        except Unknown as unknown:
+            _log.warning("the outcome of a commit is unclear: %s", unknown)
+            if not await self._landed(stored.head.batch_id):
+                raise HeadMoved("a batch did not land and is decided again") from unknown
+        self._mark("committed", len(stored.leaves))
+
+    async def _landed(self, batch_id: str) -> bool:
+        try:
+            return await self._in_thread(self._store.landed, batch_id)
+        except Exception as error:
+            raise Fatal(
+                f"nobody knows whether a batch was committed: {error}; restart when the store is back"
+            ) from error
+
+    def _release(self, book: Book, turn: _Turn, stored: StoredBatch) -> SignedBatch:
+        """Take over a committed batch: sign it, look at one receipt, and only then let it be seen.
+
+        One step without an await, so that no other task ever sees half of it.
+        """
+        batch, growth, head = turn.batch, turn.growth, stored.head
+        signed = sign_batch(self._signer, head.size, head.root, batch.leaves)
+        self._mark("signed", len(batch.leaves))
+        at = self.counters.batches % len(batch.leaves)
+        check_release(self._signer, growth, batch.first_seq + at, batch.leaves[at], signed.signatures[at])
+        book.head, book.edge, book.unsaved = head, growth.edge, [signed]
+        book.live.apply(batch.changes)
+        self._carried.clear()
+        self._clock.seen(head.time_ms)
+        self._view = book.live
+        self._confirmed = Confirmed(head.size, head.root, signed.note)
+        self._know_anchor(head.size, head.root)
+        self.counters.batches += 1
+        self.counters.receipts += len(batch.leaves)
+        self._mark("checked", len(batch.leaves))
+        return signed
+
+    async def _replays(self, batch: Batch) -> dict[int, Answer]:
+        """Return the answers of earlier batches that this one repeats."""
+        wanted = {one.seq: one.status for one in batch.answers if isinstance(one, Replay) and one.seq < batch.first_seq}
+        if not wanted:
+            return {}
+        try:
+            answers = await self._in_thread(
+                lambda: [stored_answer(self._store, self._signer, seq, status) for seq, status in wanted.items()]
+            )
+        except Exception as error:  # the batch itself is committed and must be answered
+            _log.error("earlier answers could not be read", exc_info=error)
+            return {}
+        return {answer.seq: answer for answer in answers}
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def _deliver(self, turn: _Turn, signed: SignedBatch | None, replays: Mapping[int, Answer]) -> None:
+        """Answer everybody. Nothing that happens to one waiter may reach another, or the line."""
+        commands = [one for one in turn.waiting if one.request is not None]
+        for one, outcome in zip(commands, turn.batch.answers, strict=True):
+            try:
+                self._answer(one, self._result(outcome, turn, signed, replays))
+            except Exception as error:
+                _log.error("an answer could not be delivered", exc_info=error)
+                self._answer(one, error)
+        for one in turn.waiting:
+            if one.step is not None:
+                self._answer(one, None)
+        for fault in turn.batch.faults:
+            _log.error("a decision failed", exc_info=fault)
+        self._mark("delivered", len(turn.batch.leaves))
+
+    def _result(
+        self,
+        outcome: Recorded | Replay | Unreceipted,
+        turn: _Turn,
+        signed: SignedBatch | None,
+        replays: Mapping[int, Answer],
+    ) -> Answer | Exception:
+        """Return what one waiter gets."""
+        if isinstance(outcome, Unreceipted):
+            self.counters.refused += 1
+            return Refused(outcome)
+        is_replay = isinstance(outcome, Replay)
+        self.counters.replays += is_replay
+        batch, seq = turn.batch, outcome.seq
+        if seq < batch.first_seq:
+            return replays.get(seq) or Busy("answer_unreadable")
+        assert signed is not None, "what is in this batch was signed"
+        at = seq - batch.first_seq
+        return Answer(
+            seq=seq,
+            status=outcome.status,
+            leaf=batch.leaves[at],
+            signature=signed.signatures[at],
+            key_id=self._signer.receipt_key_id,
+            checkpoint=signed.note,
+            path=turn.growth.path(seq),
+            is_replay=is_replay,
+        )
+
+    def _answer(self, waiting: _Waiting, result: Answer | Exception | None) -> None:
+        if waiting.future.done():
+            self.counters.abandoned += 1
+        elif isinstance(result, Exception):
+            waiting.future.set_exception(result)
+        else:
+            waiting.future.set_result(result)
+
+    def _fail(self, waiting: Sequence[_Waiting], error: Exception) -> None:
+        for one in waiting:
+            self._answer(one, error)
+
+    def _die(self, failure: Fatal) -> None:
+        """Stop for good: everybody who waits is told, and nobody is let in any more."""
+        _log.critical("stopped: %s", failure)
+        self._failure = failure
+        self._fail_queue(failure)
+
+    def _fail_queue(self, error: Exception) -> None:
+        while self._queue:
+            self._answer(self._queue.popleft(), error)
+
+    # -- upkeep -------------------------------------------------------------------------------------------------------
+
+    async def _keep(self, *, forget_max: int = 0, is_closing: bool = False) -> int:
+        """Store what waits for a chance, forget what is due; whatever fails is tried another time."""
+        book = self._book
+        if book is None:
+            return 0
+        upkeep = Upkeep(
+            signed=tuple(book.unsaved),
+            changes=_encoded(self._carried.values()),
+            forget_prefixes=EXPENDABLE_PREFIXES,
+            forget_due_ms=book.head.time_ms,
+            forget_max=forget_max,
+            is_closing=is_closing,
+        )
+        try:
+            forgotten = await self._in_thread(self._store.keep, upkeep)
+        except (Busy, Unknown) as error:
+            _log.warning("upkeep is put off: %s", error)
+            return 0
+        book.unsaved = []
+        book.live.forget(book.head.time_ms)
+        self._carried.clear()
+        self.counters.forgotten += forgotten
+        return forgotten
+
+    def _know_anchor(self, size: int, root: bytes) -> None:
+        """Remember a checkpoint of ours, the newest used ones first to stay."""
+        self._anchors[size] = root
+        self._anchors.move_to_end(size)
+        if len(self._anchors) > ANCHORS_MAX:
+            self._anchors.popitem(last=False)
+
+    def _mark(self, stage: str, count: int) -> None:
+        if self._trace is not None:
+            self._trace(stage, count)
+
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking call in the commit thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *args, **kwargs))
+
+
+def _encoded(changes: Iterable[Change]) -> tuple[RecordChange, ...]:
+    """Return record changes as the store keeps them."""
+    return tuple(
+        (key, encode_record(record, encode_leaf) if record else None, due_ms) for key, record, due_ms in changes
+    )
