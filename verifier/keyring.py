@@ -8,7 +8,7 @@ Source: docs/protocol.md 10 (keys and pinning).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from dataclasses import dataclass
 
 from verifier.merkle import HASH_BYTES
@@ -17,6 +17,7 @@ from verifier.policy import Policy, parse_policy
 from verifier.wire import Malformed, decode_base64, decode_decimal, decode_hex, encode_base64
 
 _FIRST_LINE = "tallystick-keys/v1"
+_TEXT = re.compile(_FIRST_LINE + r"\norigin (.+)\ngenesis (.+)\nversion (.+)\nprevious (.+)\n((?:key .+\n)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +69,16 @@ def key_document_text(document: KeyDocument) -> str:
 
 def parse_key_document_text(text: str) -> KeyDocument:
     """Return the document whose only spelling is `text`. Malformed also when a line breaks a rule of its purpose."""
-    rows = [row.split(" ") for row in text.split("\n")]
-    if len(rows) < 6 or any(len(row) != 2 for row in rows[1:5]):
+    match = _TEXT.fullmatch(text)
+    if match is None or not is_key_name(match[1]):
         raise Malformed("a key document is its first line, origin, genesis, version, previous, and key lines")
-    origin, genesis, version, previous = (row[1] for row in rows[1:5])
-    if not is_key_name(origin):
-        raise Malformed("a key document's origin holds no space, plus sign or control character")
+    origin, genesis, version, previous, rows = match.groups()
     document = KeyDocument(
         origin,
         decode_hex(genesis, HASH_BYTES),
         decode_decimal(version),
         None if previous == "-" else decode_hex(previous, HASH_BYTES),
-        tuple(parse_key_line(row[1:], origin) for row in rows[5:-1]),
+        tuple(parse_key_line(row.split(" ")[1:], origin) for row in rows.split("\n")[:-1]),
     )
     if key_document_text(document) != text:
         raise Malformed("a key document is not in its only accepted spelling, key lines sorted")
@@ -128,25 +127,28 @@ class Keyring:
     policy: Policy | None = None
 
     def __post_init__(self) -> None:
-        seen: dict[bytes, tuple[str, str]] = {}
-        for purpose, key in self._uses():
-            if seen.setdefault(key.public_key, (purpose, key.vkey)) != (purpose, key.vkey):
-                raise Malformed("one public key is pinned for two purposes or under two names")
+        logs, witnesses = (self.policy.logs, self.policy.witnesses.values()) if self.policy else ((), ())
+        pinned = [("root", self.root)] if self.root else []
+        pinned += [(line.purpose, line.key) for line in self.document.keys] if self.document else []
+        pinned += [*(("log", key) for key in logs), *(("witness", key) for key in witnesses)]
+        uses: dict[bytes, tuple[str, VerifierKey]] = {}
+        if any(uses.setdefault(use[1].public_key, use) != use for use in pinned):
+            raise Malformed("one public key is pinned for two purposes or under two names")
 
     @property
     def version(self) -> int | None:
         """The key document's version; None without one."""
-        return None if self.document is None else self.document.version
+        return self.document.version if self.document else None
 
     def genesis(self, origin: str) -> bytes | None:
         """Return the pinned leaf hash of entry 0 of `origin`; None when no key document of it is pinned."""
-        return self.document.genesis if self.document is not None and self.document.origin == origin else None
+        return self.document.genesis if self.document and self.document.origin == origin else None
 
     def log_keys(self, origin: str) -> tuple[KeyLine, ...]:
         """Return the log keys pinned for `origin` by either source; a key document's bounds win."""
         lines = self._lines("log", origin)
         bounded = {line.key for line in lines}
-        logs = () if self.policy is None else self.policy.logs
+        logs = self.policy.logs if self.policy else ()
         return lines + tuple(KeyLine("log", key) for key in logs if key.name == origin and key not in bounded)
 
     def receipt_keys(self, origin: str) -> tuple[KeyLine, ...]:
@@ -154,18 +156,8 @@ class Keyring:
         return self._lines("receipt", origin)
 
     def _lines(self, purpose: str, origin: str) -> tuple[KeyLine, ...]:
-        if self.document is None or self.document.origin != origin:
-            return ()
-        return tuple(line for line in self.document.keys if line.purpose == purpose)
-
-    def _uses(self) -> Iterable[tuple[str, VerifierKey]]:
-        if self.root is not None:
-            yield "root", self.root
-        if self.document is not None:
-            yield from ((line.purpose, line.key) for line in self.document.keys)
-        if self.policy is not None:
-            yield from (("log", key) for key in self.policy.logs)
-            yield from (("witness", key) for key in self.policy.witnesses.values())
+        lines = self.document.keys if self.document and self.document.origin == origin else ()
+        return tuple(line for line in lines if line.purpose == purpose)
 
 
 def open_keyring(*, root: str | None = None, document: bytes | None = None, policy: bytes | None = None) -> Keyring:
