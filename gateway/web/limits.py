@@ -26,13 +26,6 @@ FIELD_BYTES_MAX = 8_190
 HEADERS_MAX = 64
 LINGERING_SECONDS = 5  # how long an unread rest of a refused body is read and thrown away
 PRINCIPALS_MAX = 65_536  # buckets kept; a full bucket is as good as none
-RESOURCES_PER_DECISION = 64
-
-# A field that decides who asked for what: twice would let a proxy and us read two different requests.
-SINGLE_FIELDS = frozenset({
-    "authorization", "content-digest", "content-encoding", "content-length", "content-type", "host", "idempotency-key",
-    "signature", "signature-input", "tallystick-anchor", "transfer-encoding",
-})
 
 _log = logging.getLogger("tallystick.web")
 
@@ -119,11 +112,6 @@ class Buckets:
         self._levels = {who: row for who, row in self._levels.items() if now_s - row[1] < full_after_s}
         if len(self._levels) > PRINCIPALS_MAX // 2:
             self._levels = dict(list(self._levels.items())[len(self._levels) // 2 :])
-
-
-def decision_cost(resource_count: int) -> int:
-    """Return how many decisions a command counts as: every 64 resources are one, and none is one too."""
-    return max(1, -(-resource_count // RESOURCES_PER_DECISION))
 
 
 class _Protocol(web.RequestHandler):

@@ -1,0 +1,100 @@
+"""`tallystick`: one table of commands, each imported only when it is asked for.
+
+An agent's machine has neither SQLite tools nor metrics, a verifier's machine has no aiohttp: a command whose extra is
+not installed prints the pip command instead of a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+OUR_PACKAGES = ("gateway", "keys", "verifier")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: `entry` is module:function, called with the arguments after the command's name.
+
+    With `passes_name` the function serves several commands and gets the name as its first argument.
+    """
+
+    summary: str
+    extra: str
+    entry: str
+    passes_name: bool = False
+
+
+COMMANDS: Mapping[str, Command] = {
+    "init": Command("make a ledger: keys, entry 0, an operator's profile", "gateway", "gateway.administration:init"),
+    "serve": Command("run the gateway; --dev makes a throw-away ledger", "gateway", "gateway.administration:serve"),
+    "ledger": Command("export the ledger, back it up, show figures", "gateway", "gateway.administration:ledger"),
+    "keys": Command("make, show, publish and check keys", "keys", "keys.__main__:main"),
+    "agent": Command("enrol, list and remove agents, as the operator", "client", "gateway.enrolment:main"),
+    "join": Command("make an agent's profile for a gateway", "client", "gateway.client.commands:main", True),
+    "lease": Command("acquire, renew, release and list leases", "client", "gateway.client.commands:main", True),
+    "wait": Command("see who holds what and who waits", "client", "gateway.client.commands:main", True),
+    "run": Command("run a command while a lease is held", "client", "gateway.client.commands:main", True),
+    "demo": Command("see all of it at work, and a flipped byte refused", "gateway", "gateway.demo.__main__:main"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failed, 2 wrong usage; `run` returns the command's own."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments and arguments[0] in ("-V", "--version"):
+        print(f"tallystick {_version()}")
+        return EXIT_OK
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return EXIT_OK if arguments else EXIT_USAGE
+    return _run(arguments[0], arguments[1:])
+
+
+def usage() -> str:
+    """Return the overview of commands."""
+    rows = "".join(f"  {name:<8}{command.summary}\n" for name, command in COMMANDS.items())
+    return (
+        "usage: tallystick COMMAND …\n\n"
+        "Leases for AI agents, with a signed and provable receipt for every decision.\n\n"
+        f"{rows}\n`tallystick COMMAND --help` explains one. The verifier is a program of its own: tallystick-verify."
+    )
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    command = COMMANDS.get(name)
+    if command is None:
+        print(f"tallystick: there is no command {name!r}\n\n{usage()}", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        function = _load(command)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in OUR_PACKAGES:
+            raise
+        print(
+            f"tallystick {name}: {error.name} is not installed. Install what this command needs:\n"
+            f"    pip install 'tallystick[{command.extra}]'",
+            file=sys.stderr,
+        )
+        return EXIT_USAGE
+    return function([name, *arguments] if command.passes_name else arguments)
+
+
+def _load(command: Command) -> Callable[[Sequence[str]], int]:
+    module, _, function = command.entry.partition(":")
+    loaded: Callable[[Sequence[str]], int] = getattr(import_module(module), function)
+    return loaded
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tallystick")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The one table of actions: what can be asked of a gateway, under which path, and which pure function decides it.
+
+REST routes, command-line commands and the OpenAPI document are read from these rows. Path, body and entry types of a
+decision stand in `verifier.entries` under the action's name, because an auditor must know them too. A new capability is
+a file in the core, a row here, its entry types, a replay file and a chapter of the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.core import agent, lease
+from gateway.core.decide import ActionDecide
+from verifier.entries import ACTION_PATHS, ENTRY_TYPES
+
+PREFIX = "/api/v1/acp"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query or path parameter of a read."""
+
+    name: str
+    place: Literal["query", "path"]
+    meaning: str
+    pattern: str
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One row.
+
+    `signer` says who may ask: an enrolled agent, an operator, a reader (anyone on a public ledger, a key in force on a
+    members' ledger), or anyone at all.
+    """
+
+    name: str
+    method: Literal["GET", "POST"]
+    path: str
+    kind: Literal["decision", "read", "report"]
+    signer: Literal["agent", "operator", "reader", "anyone"]
+    summary: str
+    description: str
+    decide: ActionDecide | None = None
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Return the entry types that an answer may be, none for a read; `decision.failed` may answer any decision."""
+        return tuple(row.type for row in ENTRY_TYPES.values() if row.action == self.name)
+
+
+_RESOURCE = Parameter("resource", "query", "Show this resource only", r"^.{1,1024}$", is_required=False)
+_HOLDER = Parameter(
+    "holder", "query", "`me` (signed), or the DID of an agent", r"^(me|did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44})$"
+)
+_SEQ = Parameter("seq", "path", "Index of the entry in the ledger", r"^(0|[1-9][0-9]{0,15})$")
+
+_TABLE: tuple[Action, ...] = (
+    Action(
+        "lease.acquire", "POST", ACTION_PATHS["lease.acquire"], "decision", "agent",
+        "Take an exclusive lease on one resource or on all of a set",
+        "Grants the lease with a fencing token, or refuses with the holder and how long to wait. The holder asking "
+        "again for the same set extends its lease and keeps the token.",
+        lease.acquire,
+    ),
+    Action(
+        "lease.renew", "POST", ACTION_PATHS["lease.renew"], "decision", "agent",
+        "Extend a live lease of one's own",
+        "Moves the expiry to now + ttlMs, never back. A lease that ended is never brought back to life.",
+        lease.renew,
+    ),
+    Action(
+        "lease.release", "POST", ACTION_PATHS["lease.release"], "decision", "agent",
+        "Give a lease back",
+        "Names the resources and, better, the lease. Repeating a finished release is a success without effect.",
+        lease.release,
+    ),
+    Action(
+        "agent.add", "POST", ACTION_PATHS["agent.add"], "decision", "operator",
+        "Let a key act on this ledger",
+        "Enrols the DID, with a label for people. A removed key may be enrolled again.",
+        agent.add,
+    ),
+    Action(
+        "agent.remove", "POST", ACTION_PATHS["agent.remove"], "decision", "operator",
+        "Stop a key from acting on this ledger",
+        "From this entry on the key decides and reads nothing; what it holds runs out.",
+        agent.remove,
+    ),
+    Action(
+        "coordination.wait", "GET", f"{PREFIX}/coordination/wait", "read", "reader",
+        "See who holds what and who was refused",
+        "A picture of the live leases and of recent refusals. It writes nothing and proves nothing.",
+        parameters=(_RESOURCE,),
+    ),
+    Action(
+        "lease.list", "GET", f"{PREFIX}/coordination/leases", "read", "reader",
+        "List the live leases of one holder",
+        "With `holder=me` the request is signed on every ledger. It writes nothing and proves nothing.",
+        parameters=(_HOLDER,),
+    ),
+    Action(
+        "agent.list", "GET", f"{PREFIX}/agents", "read", "reader",
+        "List the enrolled keys",
+        "Every key that was ever enrolled, with its label and the entries that added and removed it.",
+    ),
+    Action(
+        "receipt.get", "GET", f"{PREFIX}/ledger/receipts/{{seq}}", "read", "reader",
+        "Get the receipt of an entry again",
+        "The same leaf and signature as in the answer, with an inclusion proof at the newest checkpoint.",
+        parameters=(_SEQ,),
+    ),
+    Action(
+        "ledger.dispute", "POST", f"{PREFIX}/ledger/dispute", "report", "anyone",
+        "Report a checkpoint that contradicts this ledger",
+        "The body is the note. Validly signed by this log's own key and not this log's at that size, it stops all "
+        "grants; anything else stops nothing.",
+    ),
+    Action(
+        "ledger.seen", "POST", f"{PREFIX}/ledger/seen", "report", "anyone",
+        "Offer the newest checkpoint one holds",
+        "As a dispute: a gateway restored from an old back-up learns here that it is behind, and stops granting.",
+    ),
+)
+ACTIONS: Mapping[str, Action] = {action.name: action for action in _TABLE}

@@ -1,0 +1,223 @@
+"""The operator's commands: `tallystick init | serve | ledger | agent`.
+
+Each function takes the arguments after its name and returns an exit code: 0 done, 1 failed with a sentence on standard
+error that says what to do, 2 wrong usage (argparse).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+
+from gateway.app import StartError
+from gateway.app import serve as serve_until_stopped
+from gateway.clock import Clock
+from gateway.config import SettingError, Settings, load_settings, settings_from
+from gateway.core.state import Parameters
+from gateway.errors import Busy, Fatal, StoreOwned
+from gateway.export import ExportError, backup, export_file, export_tiles, stats
+from gateway.initialise import (
+    DEFAULT_DEV_ORIGIN,
+    LEDGER_FILE,
+    InitialiseError,
+    Made,
+    Plan,
+    default_authorities,
+    initialise,
+)
+from gateway.store.sqlite import Reader
+from gateway.web import logs
+from keys.files import KeyFileError
+from keys.publish import PublishError
+from verifier.entries import PARAMETER_DEFAULTS
+from verifier.wire import Malformed
+
+_EXPECTED = (
+    SettingError, InitialiseError, StartError, ExportError, StoreOwned, Fatal, Busy, KeyFileError, PublishError,
+    Malformed, OSError,
+)
+
+
+def _guarded(name: str, run: Callable[[], None]) -> int:
+    """Return 0, or print what went wrong in a sentence and return 1."""
+    try:
+        run()
+    except _EXPECTED as error:
+        print(f"tallystick {name}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+# -- init --------------------------------------------------------------------------------------------------------------
+
+
+def init(argv: Sequence[str]) -> int:
+    """Make a ledger and tell what to do with its keys."""
+    parser = argparse.ArgumentParser(
+        prog="tallystick init", description="Make a ledger: keys, entry 0, key document, the operator's profile."
+    )
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="data directory; must not exist yet")
+    parser.add_argument("--origin", required=True, help="the ledger's name for ever, such as gateway.example/main")
+    _add_opening(parser)
+    parser.add_argument("--public", action="store_true", help="let everybody read entries and receipts")
+    parser.add_argument("--dev", action="store_true", help="a throw-away ledger: public, enrols any key that asks")
+    arguments = parser.parse_args(argv)
+    return _guarded("init", lambda: _print_made(_make(arguments, arguments.origin, is_dev=arguments.dev)))
+
+
+def _add_opening(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--listen", default=None, metavar="HOST:PORT", help="where to listen (default 127.0.0.1:8420)")
+    parser.add_argument("--metrics-port", type=int, default=None, metavar="N", help="loopback port of metrics, 0: none")
+    parser.add_argument(
+        "--authority", action="append", metavar="HOST[:PORT]",
+        help="a name that clients sign requests for; repeatable (default: the origin's host and the listen address)",
+    )
+    parser.add_argument(
+        "--parameter", action="append", default=[], metavar="NAME=N",
+        help=f"a parameter of entry 0, fixed for ever: {', '.join(PARAMETER_DEFAULTS)}",
+    )
+
+
+def _make(arguments: argparse.Namespace, origin: str, *, is_dev: bool) -> Made:
+    settings = _overridden(Settings(metrics_port=0) if is_dev else Settings(), arguments)
+    plan = Plan(
+        folder=arguments.data, origin=origin, settings=settings, is_dev=is_dev,
+        authorities=tuple(arguments.authority or default_authorities(origin, settings)),
+        is_public=is_dev or getattr(arguments, "public", False), parameters=_parameters(arguments.parameter),
+    )
+    return initialise(plan, Clock().now_ms())
+
+
+def _overridden(settings: Settings, arguments: argparse.Namespace) -> Settings:
+    """Return the settings with what the command line says instead."""
+    named: dict[str, object] = {}
+    if arguments.listen is not None:
+        host, _, port = arguments.listen.rpartition(":")
+        named |= {"listenHost": host.strip("[]"), "listenPort": int(port) if port.isdecimal() else port}
+    if arguments.metrics_port is not None:
+        named["metricsPort"] = arguments.metrics_port
+    checked = settings_from(named, "the command line")
+    changes = {"listen_host": checked.listen_host, "listen_port": checked.listen_port} if arguments.listen else {}
+    settings = replace(settings, **changes)  # type: ignore[arg-type]  # both were just checked
+    return settings if arguments.metrics_port is None else replace(settings, metrics_port=checked.metrics_port)
+
+
+def _parameters(texts: Sequence[str]) -> Parameters:
+    members = dict(PARAMETER_DEFAULTS)
+    for text in texts:
+        name, _, number = text.partition("=")
+        if name not in members or not number.isdecimal():
+            raise InitialiseError(f"--parameter is NAME=N with a name of {', '.join(PARAMETER_DEFAULTS)}")
+        members[name] = int(number)
+    return Parameters.from_members({**members})
+
+
+def _print_made(made: Made) -> None:
+    folder = made.folder
+    print(
+        f"""\
+Made the ledger in {folder}.
+
+  root key   {made.root_vkey}
+  genesis    {made.genesis.hex()}
+  operator   {made.operator}
+
+Move offline now, and keep two copies: {folder}/root/ (root.key, root.pass). It signs key documents and nothing else.
+Move to the operator's machine: {folder}/operator/ (a client profile that may add and remove agents).
+Give the root key above to your users by another way than this server.
+
+Next:
+  tallystick serve --data {folder}
+  tallystick agent add DID --name LABEL --home {folder}/operator
+  tallystick join {made.url} --root @{folder}/public/root.vkey"""
+    )
+
+
+# -- serve -------------------------------------------------------------------------------------------------------------
+
+
+def serve(argv: Sequence[str]) -> int:
+    """Run the gateway in the foreground."""
+    parser = argparse.ArgumentParser(
+        prog="tallystick serve", description="Run the gateway of a data directory until SIGTERM or SIGINT."
+    )
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory")
+    parser.add_argument("--dev", action="store_true", help="make a throw-away ledger there when there is none")
+    parser.add_argument("--origin", default=DEFAULT_DEV_ORIGIN, help=f"with --dev: its name ({DEFAULT_DEV_ORIGIN})")
+    _add_opening(parser)
+    arguments = parser.parse_args(argv)
+    return _guarded("serve", lambda: _serve(arguments))
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    folder: Path = arguments.data
+    if arguments.dev and not (folder / LEDGER_FILE).exists():
+        made = _make(arguments, arguments.origin, is_dev=True)
+        print(f"A throw-away ledger with throw-away keys: any key may join.\n\n  {_join_command(made)}\n", flush=True)
+    settings = _overridden(load_settings(folder), arguments)
+    logs.configure(settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve_until_stopped(folder, settings))
+
+
+def _join_command(made: Made) -> str:
+    return f"tallystick join {made.url} --root @{made.folder}/public/root.vkey"
+
+
+# -- ledger ------------------------------------------------------------------------------------------------------------
+
+
+def ledger(argv: Sequence[str]) -> int:
+    """Copy the ledger out, or show its figures; the gateway may run meanwhile."""
+    parser = argparse.ArgumentParser(
+        prog="tallystick ledger", description="Copy a ledger out, or show its figures; the gateway may run meanwhile."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="export|backup|stats")
+    export = commands.add_parser("export", help="write what `tallystick-verify ledger` checks")
+    place = export.add_mutually_exclusive_group(required=True)
+    place.add_argument("file", nargs="?", type=Path, help="one file")
+    place.add_argument("--out", type=Path, metavar="FILE", help="one file")
+    place.add_argument("--tiles", type=Path, metavar="DIR", help="a directory of C2SP tiles, brought up to date")
+    copy = commands.add_parser("backup", help="copy the database of a running or stopped gateway")
+    copy.add_argument("file", type=Path, help="the copy; must not exist yet")
+    figures = commands.add_parser("stats", help="show figures as JSON")
+    for command in (export, copy, figures):
+        command.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory")
+    arguments = parser.parse_args(argv)
+    return _guarded(f"ledger {arguments.command}", lambda: _LEDGER[arguments.command](arguments))
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    reader = Reader(arguments.data / LEDGER_FILE)
+    try:
+        if arguments.tiles:
+            extent = export_tiles(reader, arguments.tiles)
+        else:
+            extent = export_file(reader, arguments.out or arguments.file)
+    finally:
+        reader.close()
+    print(f"{extent.size} entries of {extent.origin} written to {arguments.tiles or arguments.out or arguments.file}")
+
+
+def _backup(arguments: argparse.Namespace) -> None:
+    backup(arguments.data / LEDGER_FILE, arguments.file)
+    print(f"copied to {arguments.file}. Without a witness only clients can notice that a restored copy is old.")
+
+
+def _stats(arguments: argparse.Namespace) -> None:
+    database = arguments.data / LEDGER_FILE
+    reader = Reader(database)
+    try:
+        print(json.dumps(stats(reader, database), indent=2))
+    finally:
+        reader.close()
+
+
+_LEDGER: dict[str, Callable[[argparse.Namespace], None]] = {"export": _export, "backup": _backup, "stats": _stats}

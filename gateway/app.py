@@ -1,0 +1,207 @@
+"""Puts the rooms together, starts them in order, stops them in order.
+
+Start: settings, keys, store, entry 0, sequencer, then the door; nothing listens before decisions can be made. Stop:
+/readyz says 503, refuse new requests, stop listening, answer what is under way, drain the sequencer (commit, sign,
+keep), close the store. A second signal does not hurry it: the deadline of the drain does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from aiohttp import web
+
+from gateway.clock import Clock, Clocks
+from gateway.config import Settings
+from gateway.core.state import Parameters
+from gateway.initialise import LEDGER_FILE
+from gateway.ledger.sequencer import Sequencer
+from gateway.service import Desk, FirstUse, Ledger
+from gateway.signer import Signer
+from gateway.store.sqlite import Reader, SqliteStore
+from gateway.web.handlers import JSON, TEXT, House, routes
+from gateway.web.limits import Buckets, Server
+from gateway.web.metrics import Metrics
+from gateway.web.reads import ReadThread, Shelf
+from gateway.web.routes import Door
+from keys.files import load_key
+from verifier.entries import Leaf, parse_leaf
+from verifier.keyring import open_key_document
+from verifier.merkle import leaf_hash
+from verifier.note import parse_vkey
+from verifier.wire import JsonValue
+
+REPORTS_PER_SECOND = 2  # each costs one verification, and nobody has two second histories to show
+REPORTS_BURST = 20
+PUBLISHED: Mapping[str, tuple[str, str]] = {
+    "/.well-known/tallystick-keys": (TEXT, "keys.note"),
+    "/.well-known/tallystick-policy.txt": (TEXT, "policy.txt"),
+    "/.well-known/jwks.json": (JSON, "jwks.json"),
+    "/.well-known/did.json": (JSON, "did.json"),
+}
+_log = logging.getLogger("tallystick.app")
+
+
+class StartError(Exception):
+    """The gateway can't start; the text says why and what to do."""
+
+
+@dataclass(slots=True)
+class Gateway:
+    """A running gateway, as its starter sees it. `url` is where it listens."""
+
+    ledger: Ledger
+    house: House
+    metrics: Metrics
+    url: str = ""
+    metrics_url: str = ""
+
+
+@dataclass(slots=True)
+class _Drain:
+    """Whether the gateway is stopping."""
+
+    is_draining: bool = False
+
+
+async def serve(folder: Path, settings: Settings) -> None:
+    """Run the gateway of `folder` until SIGTERM or SIGINT, then stop it without losing anything."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running(folder, settings) as gateway:
+        fields = {"url": gateway.url, "origin": gateway.ledger.origin, "metrics": gateway.metrics_url}
+        _log.info("serving", extra={"fields": fields})
+        await stop.wait()
+        _log.info("draining")
+    _log.info("stopped")
+
+
+@asynccontextmanager
+async def running(folder: Path, settings: Settings, clock: Clocks | None = None) -> AsyncIterator[Gateway]:
+    """Yield a gateway that answers; leaving the block stops it in order. StartError and StoreOwned before it starts."""
+    clock = clock or Clock()
+    drain = _Drain()
+    async with AsyncExitStack() as stack:
+        store = SqliteStore(folder / LEDGER_FILE)
+        stack.callback(store.close)
+        ledger = open_ledger(store)
+        signer = load_signer(folder, ledger)
+        sequencer = Sequencer(store, signer, clock, ledger.parameters, origin=ledger.origin, genesis=ledger.genesis)
+        await sequencer.start()
+        stack.push_async_callback(sequencer.stop)
+        house = _house(folder, settings, ledger, sequencer, signer, clock, drain)
+        stack.push_async_callback(house.reads.close)
+        gateway = Gateway(ledger, house, Metrics())
+        await _open_doors(stack, gateway, settings, drain)
+        yield gateway
+
+
+def open_ledger(store: SqliteStore) -> Ledger:
+    """Return what entry 0 of the store says; StartError when there is none or it is not ours to read."""
+    entries = store.entries(0, 1)
+    if not entries:
+        raise StartError("the ledger has no entry 0, so it was never opened; make a new one with `tallystick init`")
+    leaf = parse_leaf(entries[0].leaf)
+    parameters = leaf.value["parameters"]
+    assert isinstance(parameters, dict), "the entry table makes parameters an object"
+    return Ledger(
+        origin=leaf.origin, genesis=leaf_hash(entries[0].leaf), authorities=frozenset(_texts(leaf, "authorities")),
+        operators=_texts(leaf, "operators"), is_public=leaf.value["isPublic"] is True,
+        is_dev=leaf.value["isDev"] is True, parameters=Parameters.from_members(parameters),
+    )
+
+
+def load_signer(folder: Path, ledger: Ledger) -> Signer:
+    """Return the signer of this ledger's keys; StartError unless the published key document has exactly these."""
+    log = load_key(folder / "keys" / "log.key", purpose="log")
+    receipt = load_key(folder / "keys" / "receipt.key", purpose="receipt")
+    signer = Signer(log, receipt, ledger.origin)
+    root = parse_vkey((folder / "public" / "root.vkey").read_text("ascii").strip())
+    document = open_key_document((folder / "public" / "keys.note").read_bytes(), root)
+    active = {line.key.vkey for line in document.keys if line.status == "active"}
+    if document.genesis != ledger.genesis or document.origin != ledger.origin:
+        raise StartError(f"{folder}/public holds the keys of another ledger; restore the folder that `init` made")
+    if not {signer.log_key.vkey, signer.receipt_key.vkey} <= active:
+        raise StartError(f"{folder}/keys are not the active keys of {folder}/public/keys.note; restore both together")
+    return signer
+
+
+def _house(
+    folder: Path, settings: Settings, ledger: Ledger, sequencer: Sequencer, signer: Signer, clock: Clocks, drain: _Drain
+) -> House:
+    parameters = ledger.parameters
+    limiter = Buckets(rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic)
+    desk = Desk(sequencer, ledger, clock, limiter, _first_use(folder, ledger, clock))
+    published = {path: (kind, (folder / "public" / name).read_bytes()) for path, (kind, name) in PUBLISHED.items()}
+    return House(
+        ledger=ledger, desk=desk, sequencer=sequencer, signer=signer, clock=clock, published=published,
+        reads=ReadThread(lambda: Reader(folder / LEDGER_FILE)), body_seconds=settings.body_seconds,
+        reports=Buckets(rate_per_s=REPORTS_PER_SECOND, burst=REPORTS_BURST, clock=monotonic),
+        shelf=Shelf(sequencer), is_draining=lambda: drain.is_draining,
+    )
+
+
+def _first_use(folder: Path, ledger: Ledger, clock: Clocks) -> FirstUse | None:
+    if not ledger.is_dev:
+        return None
+    operator = load_key(folder / "operator" / "agent.key", purpose="operator")
+    if operator.did not in ledger.operators:
+        raise StartError(f"{folder}/operator holds a key that entry 0 does not name as operator")
+    return FirstUse(operator, ledger, clock)
+
+
+async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Settings, drain: _Drain) -> None:
+    """Start listening; on the way out announce the drain first, then stop listening, then wait for the handlers."""
+    house = gateway.house
+    door = Door(
+        routes(house), clock=house.clock, metrics=gateway.metrics, handler_seconds=settings.handler_seconds
+    )
+    _gauges(gateway)
+    gateway.metrics_url = await _open_metrics(stack, gateway.metrics, settings.metrics_port)
+    server = Server(door, error_response=door.error_response, settings=settings)
+    runner = web.ServerRunner(server, shutdown_timeout=settings.drain_seconds)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    site = web.TCPSite(runner, settings.listen_host, settings.listen_port)
+    await site.start()
+    stack.push_async_callback(_announce, drain, settings.drain_delay_seconds)
+    host, port = runner.addresses[0][:2]
+    gateway.url = f"http://{host}:{port}"
+
+
+async def _open_metrics(stack: AsyncExitStack, metrics: Metrics, port: int) -> str:
+    """Serve the metrics on loopback; 0 means none."""
+    if port == 0:
+        return ""
+    runner = web.ServerRunner(web.Server(metrics.handle))
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    return f"http://127.0.0.1:{port}/metrics"
+
+
+async def _announce(drain: _Drain, delay_seconds: float) -> None:
+    """Turn /readyz to 503, and go on listening for as long as a balancer needs to notice."""
+    drain.is_draining = True
+    await asyncio.sleep(delay_seconds)
+
+
+def _gauges(gateway: Gateway) -> None:
+    sequencer = gateway.house.sequencer
+    gateway.metrics.gauge("ready", "1 while decisions are made.", lambda: float(sequencer.is_ready))
+    gateway.metrics.gauge("ledger_size", "Entries covered by the newest checkpoint.", lambda: sequencer.confirmed.size)
+
+
+def _texts(leaf: Leaf, name: str) -> tuple[str, ...]:
+    values: JsonValue = leaf.value[name]
+    assert isinstance(values, list), f"the entry table makes {name} a list"
+    return tuple(str(value) for value in values)

@@ -1,0 +1,187 @@
+"""Makes a data directory: keys, entry 0, key document, the operator's client profile.
+
+Everything is made in a folder beside the wanted one and renamed at the end, so a directory that was made half is never
+taken for a ledger. Nothing that exists is ever overwritten: entry 0 can be written once, and its keys are its identity.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import unicodedata
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from gateway.client.profile import Address, write_profile
+from gateway.config import Settings, save_settings
+from gateway.core.append import Imprint, build_batch
+from gateway.core.opening import Opening, opened
+from gateway.core.state import Parameters, encode_record
+from gateway.ledger.checkpoint import encode_leaf, sign_batch
+from gateway.ledger.tree import EMPTY_EDGE, Growth
+from gateway.signer import Signer
+from gateway.store.contract import StoredBatch, StoredHead, Upkeep
+from gateway.store.sqlite import SqliteStore
+from keys.files import new_key, sync_folder
+from keys.forms import root_vkey, signed_key_document
+from keys.publish import publish
+from keys.signing import SigningKey
+from verifier.entries import AUTHORITY, ORIGIN, ZERO_HASH, parse_leaf
+from verifier.keyring import KeyDocument, KeyLine
+from verifier.merkle import leaf_hash
+
+LEDGER_FILE = "ledger.sqlite3"
+DEFAULT_DEV_ORIGIN = "localhost/dev"
+
+
+class InitialiseError(Exception):
+    """Nothing was made; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the operator asked for."""
+
+    folder: Path
+    origin: str
+    authorities: tuple[str, ...]
+    settings: Settings
+    is_public: bool
+    is_dev: bool
+    parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What the operator must know afterwards; nothing of it is secret."""
+
+    folder: Path
+    root_vkey: str
+    genesis: bytes
+    operator: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    root: SigningKey
+    log: SigningKey
+    receipt: SigningKey
+    operator: SigningKey
+
+
+def default_authorities(origin: str, settings: Settings) -> tuple[str, ...]:
+    """Return the names that requests may be signed for when none is given: the origin's host and the address here."""
+    host, port = settings.listen_host, settings.listen_port
+    names = {origin.partition("/")[0], f"{host}:{port}"}
+    if host in ("127.0.0.1", "::1", "localhost"):
+        names.add(f"localhost:{port}")
+    return tuple(sorted(names))
+
+
+def initialise(plan: Plan, now_ms: int) -> Made:
+    """Make the data directory of `plan`; entry 0 gets the time `now_ms`. InitialiseError when it can't be made."""
+    _check(plan)
+    stage = plan.folder.with_name(f".{plan.folder.name}.new-{secrets.token_hex(4)}")
+    stage.mkdir(mode=0o700, parents=True)
+    try:
+        made = _fill(stage, plan, now_ms)
+        os.replace(stage, plan.folder)
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
+    sync_folder(plan.folder.parent)
+    return made
+
+
+def _check(plan: Plan) -> None:
+    folder = plan.folder
+    if os.path.lexists(folder) and not (folder.is_dir() and next(folder.iterdir(), None) is None):
+        raise InitialiseError(f"{folder} exists and is not empty; `init` never overwrites. Choose another directory.")
+    if not ORIGIN.check(plan.origin):
+        raise InitialiseError(f"--origin must be {ORIGIN.bound}")
+    wrong = [name for name in plan.authorities if not AUTHORITY.check(name)]
+    if wrong or not plan.authorities:
+        raise InitialiseError(f"--authority must be {AUTHORITY.bound}")
+    if plan.settings.listen_port == 0:
+        raise InitialiseError("--listen needs a port: clients are told where to go, and entry 0 names it")
+
+
+def _fill(stage: Path, plan: Plan, now_ms: int) -> Made:
+    for name in ("keys", "root", "operator"):
+        (stage / name).mkdir(mode=0o700)
+    keys = _Keys(
+        root=new_key(stage / "root" / "root.key", purpose="root"),
+        log=new_key(stage / "keys" / "log.key", purpose="log"),
+        receipt=new_key(stage / "keys" / "receipt.key", purpose="receipt"),
+        operator=new_key(stage / "operator" / "agent.key", purpose="operator"),
+    )
+    signer = Signer(keys.log, keys.receipt, plan.origin)
+    lines = (KeyLine("log", signer.log_key), KeyLine("receipt", signer.receipt_key))
+    leaf, batch = _entry_zero(plan, keys, lines, now_ms)
+    _store(stage / LEDGER_FILE, batch, signer)
+    document = KeyDocument(plan.origin, leaf_hash(leaf), 1, None, lines)
+    publish(stage / "public", document, keys.root)
+    save_settings(stage, plan.settings)
+    return _profile(stage, plan, keys, document)
+
+
+def _entry_zero(
+    plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int
+) -> tuple[bytes, StoredBatch]:
+    """Return the leaf of entry 0 and the batch that holds it alone, so that its hash is the root at size 1."""
+    opening = Opening(
+        root=root_vkey(plan.origin, keys.root.public_key).vkey, keys=tuple(sorted(line.text for line in lines)),
+        operators=(keys.operator.did,), authorities=plan.authorities, is_public=plan.is_public, is_dev=plan.is_dev,
+        unicode_version=unicodedata.unidata_version, parameters=plan.parameters,
+    )
+    imprint = Imprint(plan.origin, ZERO_HASH, SqliteStore.durability)
+    built = build_batch(
+        EMPTY_VIEW, (), None, batch_id=secrets.token_hex(16), t_ms=now_ms, epoch=0, imprint=imprint,
+        parameters=plan.parameters, encode=encode_leaf, steps=(opened(opening),),
+    )
+    (leaf,) = built.leaves
+    parse_leaf(leaf)  # what we are about to write for ever must be what every reader accepts
+    growth = Growth(EMPTY_EDGE, (leaf_hash(leaf),))
+    head = StoredHead(1, growth.root, sha256(leaf).digest(), now_ms, 0, built.batch_id)
+    changes = tuple((key, encode_record(record) if record else None, due_ms) for key, record, due_ms in built.changes)
+    return leaf, StoredBatch(head, built.leaves, growth.hashes, changes)
+
+
+def _store(path: Path, batch: StoredBatch, signer: Signer) -> None:
+    """Commit entry 0, then sign its checkpoint and keep it: size 1 is every newcomer's anchor."""
+    store = SqliteStore(path, may_create=True)
+    try:
+        store.commit(batch, None)
+        store.keep(Upkeep(signed=(sign_batch(signer, 1, batch.head.root, batch.leaves),), is_closing=True))
+    finally:
+        store.close()
+
+
+def _profile(stage: Path, plan: Plan, keys: _Keys, document: KeyDocument) -> Made:
+    """Make the operator's client profile, with which `tallystick agent add` works at once."""
+    root = root_vkey(plan.origin, keys.root.public_key).vkey
+    url = f"http://{plan.settings.listen_host}:{plan.settings.listen_port}"
+    address = Address(url, plan.origin, _operator_authority(plan))
+    write_profile(stage / "operator", address, root=root, document=signed_key_document(document, keys.root))
+    return Made(plan.folder, root, document.genesis, keys.operator.did, url)
+
+
+def _operator_authority(plan: Plan) -> str:
+    here = f"{plan.settings.listen_host}:{plan.settings.listen_port}"
+    return here if here in plan.authorities else plan.authorities[0]
+
+
+class _EmptyView:
+    """A ledger without records."""
+
+    def get(self, key: str) -> None:
+        return None
+
+    def due(self, t_ms: int, limit: int) -> tuple[()]:
+        return ()
+
+
+EMPTY_VIEW = _EmptyView()

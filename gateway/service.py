@@ -1,0 +1,147 @@
+"""The desk: what a client can do, in words.
+
+One signed request comes in as it arrived and is verified once; what leaves the desk is the finished answer. Malformed
+and forged requests end here and cost no lock. The desk knows no HTTP beyond the signed fields, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.actions import ACTIONS, Action
+from gateway.client.signing import Draft, new_nonce, sign_request
+from gateway.core.intake import RawRequest, SignedRequest, intake, is_inside_window
+from gateway.core.outcome import Unreceipted
+from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
+from gateway.core.state import Parameters
+from gateway.ledger.history import Answer
+from gateway.ledger.receipts import answer as render_answer
+from gateway.ledger.sequencer import Refused, Sequencer
+from keys.signing import SigningKey
+from verifier.entries import resources_of
+from verifier.wire import JsonObject, encode_base64, encode_canonical
+
+FIRST_USE_LIFE_S = 60
+
+
+class Limiter(Protocol):
+    """Takes `cost` decisions from a principal's allowance, or raises."""
+
+    def take(self, principal: str, cost: int = 1) -> None: ...
+
+
+class WallClock(Protocol):
+    """The gateway's clock, as far as the desk needs it."""
+
+    def now_ms(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A finished answer: `body` is a pure function of what is stored, so a replay has the same bytes."""
+
+    status: int
+    body: bytes
+    seq: int
+    actor: str
+    is_replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What entry 0 says, and its hash: everything about the ledger that never changes."""
+
+    origin: str
+    genesis: bytes
+    authorities: frozenset[str]
+    operators: Sequence[str]
+    is_public: bool
+    is_dev: bool
+    parameters: Parameters
+
+
+class FirstUse:
+    """On a `--dev` ledger the throw-away operator enrols any key that signs a request.
+
+    It signs an ordinary `agent.add` that goes through the same desk, so that even here no agent exists without an
+    operator's signature, and the verifier needs no exception.
+    """
+
+    def __init__(self, operator: SigningKey, ledger: Ledger, clock: WallClock) -> None:
+        assert ledger.is_dev, "entry 0 must say that this is a throw-away ledger"
+        self._operator = operator
+        self._ledger = ledger
+        self._clock = clock
+
+    def request_for(self, did: str) -> RawRequest:
+        """Return the operator's signed request that enrols `did`; one idempotency key per DID, so it happens once."""
+        ledger = self._ledger
+        members: JsonObject = {"actorDid": self._operator.did, "agent": did, "ledger": ledger.origin}
+        authority = min(ledger.authorities)
+        draft = Draft(
+            method="POST", authority=authority, path=ACTIONS["agent.add"].path, query="",
+            anchor=f"{ledger.origin} 1 {encode_base64(ledger.genesis)}", body=encode_canonical(members),
+            idempotency_key=f"first-use:{did}",
+        )
+        created_s = self._clock.now_ms() // 1000
+        headers = sign_request(
+            draft, self._operator, created_s=created_s, nonce=new_nonce(), life_s=FIRST_USE_LIFE_S
+        )
+        return RawRequest("POST", authority, draft.path, "?", tuple(headers.items()), draft.body or b"")
+
+
+class Desk:
+    """Takes raw requests, returns finished answers."""
+
+    def __init__(
+        self, sequencer: Sequencer, ledger: Ledger, clock: WallClock, limiter: Limiter, first_use: FirstUse | None
+    ) -> None:
+        self._sequencer = sequencer
+        self._ledger = ledger
+        self._clock = clock
+        self._limiter = limiter
+        self._first_use = first_use
+
+    async def decide(self, raw: RawRequest, action: Action) -> Answered:
+        """Verify, decide, commit and answer one request.
+
+        Raises Rejection (the sender's fault), RateLimited and Busy (nothing happened), Refused (no entry), Fatal. A
+        caller that stops waiting abandons the answer, never the commit.
+        """
+        request = self._verified(raw, action)
+        self._limiter.take(request.keyid, decision_cost(len(resources_of(request.body))))
+        try:
+            answer = await self._sequencer.submit(request, action)
+        except Refused as refused:
+            if self._first_use is None or refused.unreceipted.refusal is not AGENT_UNKNOWN:
+                raise
+            await self._enrol(self._first_use, request.keyid)
+            answer = await self._sequencer.submit(request, action)
+        return _answered(answer, request.keyid)
+
+    def _verified(self, raw: RawRequest, action: Action) -> SignedRequest:
+        ledger = self._ledger
+        request = intake(raw, origin=ledger.origin, authorities=ledger.authorities, action=action.name)
+        if not is_inside_window(request, self._clock.now_ms(), ledger.parameters.skew_ms):
+            raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks log time again
+        return request
+
+    async def _enrol(self, first_use: FirstUse, did: str) -> None:
+        action = ACTIONS["agent.add"]
+        request = self._verified(first_use.request_for(did), action)
+        await self._sequencer.submit(request, action)
+
+
+RESOURCES_PER_DECISION = 64
+
+
+def decision_cost(resource_count: int) -> int:
+    """Return how many decisions a command counts as: every 64 resources are one, and none is one too."""
+    return max(1, -(-resource_count // RESOURCES_PER_DECISION))
+
+
+def _answered(answer: Answer, actor: str) -> Answered:
+    body = render_answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
+    return Answered(answer.status, body, answer.seq, actor, answer.is_replay)

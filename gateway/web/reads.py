@@ -1,0 +1,99 @@
+"""What can be read of a ledger: files of the log, receipts, and pictures of the live state.
+
+Reads of the store run in one named thread over a read-only connection, so that a slow disk or a greedy reader never
+holds up a decision. They never show more than the newest signed checkpoint covers: what a crash could undo has not
+happened yet. The pictures (waits, leases, agents) come from memory, write nothing and prove nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from gateway.core.state import Lease, Record
+from gateway.ledger.receipts import render
+from gateway.ledger.sequencer import Sequencer
+from gateway.ledger.tree import load_edge, prove_inclusion
+from gateway.signer import Signer
+from gateway.store.contract import Reading
+from gateway.web.tiles import Tile, bundle, node_positions
+from verifier.merkle import EMPTY_ROOT
+
+T = TypeVar("T")
+
+
+class ReadThread:
+    """One thread and the reader that lives in it."""
+
+    def __init__(self, open_reader: Callable[[], Reading]) -> None:
+        self._open_reader = open_reader
+        self._reader: Reading | None = None
+        self._executor = ThreadPoolExecutor(1, "tallystick-reader")
+
+    async def call(self, read: Callable[[Reading], T]) -> T:
+        """Return `read(reader)`, computed in the thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run, read)
+
+    async def close(self) -> None:
+        """Wait for the read that is under way and give the connection back."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._close_reader)
+        self._executor.shutdown(wait=True)
+
+    def _run(self, read: Callable[[Reading], T]) -> T:
+        if self._reader is None:
+            self._reader = self._open_reader()
+        return read(self._reader)
+
+    def _close_reader(self) -> None:
+        close = getattr(self._reader, "close", None)
+        if close is not None:
+            close()
+
+
+class Shelf:
+    """The live records at the confirmed head, as the pictures walk through them; on the event loop's thread only."""
+
+    def __init__(self, sequencer: Sequencer) -> None:
+        self._sequencer = sequencer
+
+    def get(self, key: str) -> Record | None:
+        """Return one record."""
+        return self._sequencer.view.get(key)
+
+    def due(self, t_ms: int, limit: int) -> Iterable[Lease]:
+        """Return the leases whose time has come."""
+        return self._sequencer.view.due(t_ms, limit)
+
+    def scan(self, prefix: str) -> Iterable[Record]:
+        """Return every record below a prefix."""
+        return [record for _, record in self._sequencer.view.scan(prefix)]
+
+
+def tile_bytes(reader: Reading, tile: Tile) -> bytes:
+    """Return the hashes of a tile that lies within the ledger."""
+    positions = node_positions(tile)
+    nodes = reader.nodes(positions)
+    return b"".join(nodes[position] for position in positions)
+
+
+def bundle_bytes(reader: Reading, tile: Tile) -> bytes:
+    """Return the entry bundle of a tile that lies within the ledger."""
+    return bundle([entry.leaf for entry in reader.entries(tile.start, tile.start + tile.width)])
+
+
+def receipt_bytes(reader: Reading, signer: Signer, *, seq: int, size: int, note: bytes) -> bytes:
+    """Return the receipt of entry `seq` with its proof in the checkpoint `note` of `size` entries.
+
+    A signature that is not stored yet is made again: Ed25519 is deterministic, so the bytes are those that went out.
+    """
+    (entry,) = reader.entries(seq, seq + 1)
+    signature = entry.signature or signer.sign_leaf(entry.leaf)
+    path = prove_inclusion(reader, seq, size)
+    return render(entry.leaf, signature, note, path, key_id=signer.receipt_key_id)
+
+
+def root_at(reader: Reading, size: int) -> bytes:
+    """Return our root over the first `size` entries."""
+    return load_edge(reader, size).root if size else EMPTY_ROOT

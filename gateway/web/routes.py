@@ -1,0 +1,134 @@
+"""From a request line to a handler, and from a handler back to one response, one log line and one metric.
+
+House rules: the target is taken as it came (`raw_path`), never decoded or normalised, because it is what was signed;
+every request gets a deadline; whatever is raised becomes a problem in one place; headers that must stand on every
+response are put there, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from time import perf_counter
+from typing import TypeAlias
+
+from aiohttp import web
+
+from gateway.service import WallClock
+from gateway.web import logs
+from gateway.web.metrics import Metrics
+from gateway.web.problem import BASE_HEADERS, ROWS, Problem, Refusable, problem_of, render_problem
+
+_METHODS_LIKE_GET = {"HEAD": "GET"}
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way: its target in two parts, and the fields of its log line that handlers fill in."""
+
+    request: web.BaseRequest
+    path: str
+    query: str
+    rest: str = ""
+    fields: dict[str, object] = dataclass_field(default_factory=dict)
+
+    @property
+    def raw_query(self) -> str:
+        """Return the query as a signature covers it: with its question mark, which stands alone when there is none."""
+        return f"?{self.query}"
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[web.Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A handler under a name from our tables; the name labels metrics and logs."""
+
+    name: str
+    method: str
+    path: str
+    handler: Handler
+    is_prefix: bool = False
+
+
+class Door:
+    """The one callable that aiohttp hands every request to."""
+
+    def __init__(
+        self, routes: tuple[Route, ...], *, clock: WallClock, metrics: Metrics, handler_seconds: float
+    ) -> None:
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._prefixes: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            (self._prefixes if route.is_prefix else self._exact).setdefault(route.path, {})[route.method] = route
+        self._clock = clock
+        self._metrics = metrics
+        self._handler_seconds = handler_seconds
+        self._request_prefix = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
+        """Answer one request, whatever happens."""
+        started_s = perf_counter()
+        request_id = f"{self._request_prefix}-{next(self._numbers)}"
+        call = Call(request, "", "")
+        route_name, code = "none", ""
+        try:
+            async with asyncio.timeout(self._handler_seconds):
+                route = self._route(call)
+                route_name = route.name
+                response = await route.handler(call)
+        except Exception as error:
+            problem = problem_of(error)
+            code = problem.row.code
+            response = render_problem(problem, request_id, self._clock.now_ms())
+        response.headers["X-Request-Id"] = request_id
+        self._note(call, request_id, route_name, response.status, code, perf_counter() - started_s)
+        return response
+
+    def error_response(self, status: int) -> web.Response:
+        """Return the answer to a message that is not HTTP, so has no route and no call."""
+        self._metrics.observe("none", status, "bad_http", 0.0)
+        problem = Problem(ROWS["bad_http"], "The message could not be read as HTTP/1.1 within the limits.")
+        return render_problem(problem, f"{self._request_prefix}-{next(self._numbers)}", self._clock.now_ms())
+
+    def _route(self, call: Call) -> Route:
+        target = call.request.raw_path
+        if not target.startswith("/"):
+            raise Refusable("target_malformed", "An absolute or empty target is not served; name the host in Host.")
+        call.path, _, call.query = target.partition("?")
+        methods = self._exact.get(call.path) or self._prefixed(call)
+        if methods is None:
+            raise Refusable("not_found", "No path of this gateway.")
+        method = call.request.method
+        route = methods.get(_METHODS_LIKE_GET.get(method, method))
+        if route is None:
+            raise Refusable("method_not_allowed", "Not with this method.", {"Allow": ", ".join(sorted(methods))})
+        return route
+
+    def _prefixed(self, call: Call) -> Mapping[str, Route] | None:
+        for prefix, methods in self._prefixes.items():
+            if call.path.startswith(prefix):
+                call.rest = call.path[len(prefix) :]
+                return methods
+        return None
+
+    def _note(
+        self, call: Call, request_id: str, route: str, status: int, code: str, seconds: float
+    ) -> None:
+        self._metrics.observe(route, status, code, seconds)
+        call.fields.update(
+            requestId=request_id, route=route, status=status, code=code, duration_ms=round(seconds * 1000, 3)
+        )
+        logs.access_line(call.fields)
+
+
+def plain(body: bytes, content_type: str, **headers: str) -> web.Response:
+    """Return 200 with the headers of every response; a keyword such as Cache_Control replaces one of them."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return web.Response(body=body, headers={**BASE_HEADERS, "Content-Type": content_type, **named})

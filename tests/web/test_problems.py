@@ -1,0 +1,185 @@
+"""Every way to be turned away, through a real socket: right code, right status, the whole problem and nothing else."""
+
+import gzip
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.core.intake import REJECTIONS
+from gateway.core.refusal import TABLE
+from gateway.web.problem import ACCEPT_SIGNATURE, ROWS
+from keys.signing import SigningKey
+from tests.web.world import AUTHORITY, ORIGIN, Message, Reply, World
+from verifier.did import encode_did
+from verifier.request import content_digest
+from verifier.wire import encode_base64
+
+MEMBERS = {"type", "title", "status", "detail", "code", "requestId", "advice"}
+Bend = Callable[[World, SigningKey], Message]
+
+
+def acquire(world: World, key: SigningKey, **changes: Any) -> Message:
+    return world.signed(key, "lease.acquire", **{"resource": "lock:a/b", **changes})
+
+
+def check_problem(reply: Reply, code: str, status: int, *further: str) -> None:
+    """Assert the whole shape of a problem."""
+    assert (reply.status, reply.json["code"]) == (status, code), reply.body
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert set(reply.json) == MEMBERS | set(further) | ({"nowMs"} if status == 401 else set())
+    assert reply.json["type"] == f"urn:tallystick:problem:{code}"
+    assert reply.json["status"] == status
+    assert reply.json["requestId"] == reply.headers["x-request-id"]
+    assert reply.json["detail"] and reply.json["advice"] and reply.json["title"]
+    assert reply.headers["cache-control"] == "no-store"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert reply.headers["server"] == "tallystick"
+    assert "date" in reply.headers
+    assert (reply.headers.get("accept-signature") == ACCEPT_SIGNATURE) == (status == 401)
+    assert ("www-authenticate" in reply.headers) == (status == 401)
+
+
+def other_body(world: World, key: SigningKey, body: bytes) -> Message:
+    return acquire(world, key, body=body)
+
+
+def bent_digest(world: World, key: SigningKey) -> Message:
+    message = acquire(world, key)
+    return message.having("content-digest", content_digest(message.body + b" "))
+
+
+def weak_key(world: World, key: SigningKey) -> Message:
+    """A key id of small order: the identity, under which some libraries accept one signature for all messages."""
+    message = acquire(world, key)
+    weak = encode_did(b"\x01" + bytes(31))
+    return message.having("signature-input", message.field("signature-input").replace(key.did, weak))
+
+
+def flipped(world: World, key: SigningKey) -> Message:
+    message = acquire(world, key)
+    return message.having("signature", f"sig=:{encode_base64(key.sign(b'something else'))}:")
+
+
+BENT: dict[str, Bend] = {
+    "header_repeated": lambda w, k: acquire(w, k).adding("Signature", acquire(w, k).field("signature")),
+    "authorization_present": lambda w, k: acquire(w, k).adding("authorization", "Bearer x"),
+    "encoded_body": lambda w, k: acquire(w, k).adding("content-encoding", "gzip"),
+    "signature_missing": lambda w, k: acquire(w, k).without("signature"),
+    "signature_malformed": lambda w, k: acquire(w, k).having("signature-input", "sig=()"),
+    "components_wrong": lambda w, k: acquire(w, k).having(
+        "signature-input", acquire(w, k).field("signature-input").replace('"content-digest" ', "")
+    ),
+    "authority_wrong": lambda w, k: acquire(w, k).having("host", "evil.example"),
+    "path_wrong": lambda w, k: Message(
+        "POST", acquire(w, k).target + "?" + "x" * 300, acquire(w, k).fields, acquire(w, k).body
+    ),
+    "content_type_wrong": lambda w, k: acquire(w, k).having("content-type", "text/plain"),
+    "idempotency_key_missing": lambda w, k: acquire(w, k).without("idempotency-key"),
+    "idempotency_key_malformed": lambda w, k: acquire(w, k).having("idempotency-key", "no-quotes"),
+    "anchor_missing": lambda w, k: acquire(w, k).without("tallystick-anchor"),
+    "anchor_malformed": lambda w, k: acquire(w, k).having("tallystick-anchor", f"{ORIGIN} 01 x"),
+    "digest_missing": lambda w, k: acquire(w, k).without("content-digest"),
+    "digest_mismatch": bent_digest,
+    "body_too_large": lambda w, k: other_body(w, k, b'{"a":"' + b"x" * 24_576 + b'"}'),
+    "body_malformed": lambda w, k: other_body(w, k, b'{"a":1,"a":2}'),
+    "member_missing": lambda w, k: acquire(w, k, actorDid=None),
+    "member_unknown": lambda w, k: acquire(w, k, colour="red"),
+    "member_invalid": lambda w, k: acquire(w, k, ttlMs=1),
+    "member_conflict": lambda w, k: acquire(w, k, resources=["lock:a/c"]),
+    "key_malformed": weak_key,
+    "signature_invalid": flipped,
+    "actor_mismatch": lambda w, k: acquire(w, k, actorDid=SigningKey.generate().did),
+    "wrong_ledger": lambda w, k: acquire(w, k, ledger="gateway.example/other"),
+    "wrong_anchor": lambda w, k: acquire(w, k, anchor=w.newcomers_anchor.replace("/main", "/other")),
+}
+
+
+def test_the_scenes_below_are_every_rejection_there_is() -> None:
+    assert set(BENT) == set(REJECTIONS)
+
+
+def test_the_door_has_a_title_for_every_rejection_and_the_same_status() -> None:
+    assert {code: ROWS[code].status for code in REJECTIONS} == dict(REJECTIONS)
+
+
+@pytest.mark.parametrize("code", BENT)
+async def test_a_bent_request_is_turned_away_and_leaves_no_entry(public: World, code: str) -> None:
+    key = await public.agent("worker")
+    size = public.gateway.house.sequencer.confirmed.size
+    reply = await public.send(BENT[code](public, key))
+    check_problem(reply, code, REJECTIONS[code])
+    assert public.gateway.house.sequencer.confirmed.size == size
+    assert (await public.send(acquire(public, key))).status == 200, "the unbent request passes"
+
+
+async def test_a_stranger_is_unknown(public: World) -> None:
+    reply = await public.send(acquire(public, SigningKey.generate()))
+    check_problem(reply, "agent_unknown", 401, "number", "retry")
+    assert (reply.json["number"], reply.json["retry"]) == (102, "never")
+
+
+async def test_a_removed_agent_is_told_so(public: World) -> None:
+    key = await public.agent("worker")
+    assert (await public.send(public.signed(public.operator, "agent.remove", agent=key.did))).status == 200
+    check_problem(await public.send(acquire(public, key)), "agent_removed", 403, "number", "retry")
+
+
+@pytest.mark.parametrize("created_s", [1_000_000_000, 4_000_000_000])
+async def test_a_signature_of_another_time_is_refused_with_the_gateways_time(public: World, created_s: int) -> None:
+    reply = await public.send(acquire(public, await public.agent("worker"), created_s=created_s))
+    check_problem(reply, "outside_window", 401, "number", "retry")
+    assert abs(reply.json["nowMs"] / 1000 - created_s) > 300
+
+
+async def test_an_anchor_that_was_never_signed_is_unknown_history(public: World) -> None:
+    anchor = f"{ORIGIN} 2 {encode_base64(bytes(32))}"
+    reply = await public.send(acquire(public, await public.agent("worker"), anchor=anchor))
+    check_problem(reply, "unknown_history", 409, "number", "retry")
+
+
+async def test_a_nonce_is_good_once(public: World) -> None:
+    key = await public.agent("worker")
+    nonce = "n" * 22
+    first = await public.send(acquire(public, key, nonce=nonce))
+    reply = await public.send(acquire(public, key, nonce=nonce))
+    check_problem(reply, "nonce_reused", 409, "number", "retry", "seq")
+    assert first.status == 200
+
+
+async def test_an_idempotency_key_belongs_to_one_request(public: World) -> None:
+    key = await public.agent("worker")
+    await public.send(acquire(public, key, idempotency_key="once"))
+    reply = await public.send(acquire(public, key, idempotency_key="once", resource="lock:other"))
+    check_problem(reply, "idempotency_mismatch", 422, "number", "retry", "seq")
+
+
+def test_every_refusal_without_a_receipt_has_a_scene_here() -> None:
+    assert {row.name for row in TABLE if not row.is_receipted} == {
+        "outside_window", "agent_unknown", "agent_removed", "unknown_history", "nonce_reused", "idempotency_mismatch",
+    }  # fmt: skip
+
+
+async def test_a_compressed_body_is_refused_before_it_is_inflated(public: World) -> None:
+    key = await public.agent("worker")
+    message = acquire(public, key)
+    bomb = gzip.compress(bytes(10_000_000))
+    sent = Message("POST", message.target, message.adding("content-encoding", "gzip").fields, bomb)
+    check_problem(await public.send(sent), "encoded_body", 400)
+
+
+async def test_a_path_nobody_serves(public: World) -> None:
+    check_problem(await public.get("/api/v1/acp/nothing"), "not_found", 404)
+
+
+async def test_a_method_the_path_does_not_have(public: World) -> None:
+    reply = await public.get("/api/v1/acp/coordination/lease")
+    check_problem(reply, "method_not_allowed", 405)
+    assert reply.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("target", [f"http://{AUTHORITY}/livez", "*", "http://evil.example/livez"])
+async def test_a_target_that_is_no_path_is_refused(public: World, target: str) -> None:
+    reply = await public.send(Message("GET", target, (("host", AUTHORITY),)))
+    check_problem(reply, "target_malformed", 400)

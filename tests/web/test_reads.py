@@ -1,0 +1,215 @@
+"""Reads: files of the log for everybody, entries for whoever may, never beyond the newest checkpoint."""
+
+import time
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from keys.signing import SigningKey
+from tests.web.test_problems import check_problem
+from tests.web.world import ORIGIN, World
+from verifier.checkpoint import parse_checkpoint
+from verifier.entries import parse_leaf
+from verifier.merkle import Tree, leaf_hash, node_hash
+from verifier.receipt import check_receipt
+
+RECEIPTS = "/api/v1/acp/ledger/receipts"
+AGENTS = "/api/v1/acp/agents"
+MEMBERS_ONLY = [
+    "/main/tile/entries/000.p/1", f"{RECEIPTS}/0", "/api/v1/acp/coordination/wait", AGENTS,
+    f"/api/v1/acp/coordination/leases?holder={SigningKey.generate().did}",
+]  # fmt: skip
+
+
+def leaves_in(content: bytes) -> Iterator[bytes]:
+    """Cut an entry bundle; a length that does not fit raises."""
+    at = 0
+    while at < len(content):
+        length = int.from_bytes(content[at : at + 2], "big")
+        assert at + 2 + length <= len(content)
+        yield content[at + 2 : at + 2 + length]
+        at += 2 + length
+
+
+async def fill(place: World, size: int) -> None:
+    """Write entries until the newest checkpoint covers exactly `size`."""
+    while place.gateway.house.sequencer.confirmed.size < size:
+        key = SigningKey.generate()
+        reply = await place.send(place.signed(place.operator, "agent.add", agent=key.did))
+        assert reply.status == 200, reply.body
+
+
+async def test_the_checkpoint_is_signed_and_covers_the_last_answer(public: World) -> None:
+    granted = await public.acquire("a", "lock:x")
+    reply = await public.get("/main/checkpoint")
+    checkpoint = parse_checkpoint(reply.body)
+    assert (reply.status, reply.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert reply.headers["cache-control"] == "no-store"
+    assert checkpoint.origin == ORIGIN
+    assert reply.body.decode() in granted.json["receipt"]["proof"]
+
+
+@pytest.mark.parametrize("size", [4, 255, 256, 257])
+async def test_tiles_and_bundles_rebuild_the_signed_root(tmp_path: object, size: int) -> None:
+    from pathlib import Path
+
+    from tests.web.world import make, world
+
+    folder = Path(str(tmp_path)) / "data"
+    made = make(folder, rate_burst=10_000, rate_per_second=10_000)
+    async with world(folder, made) as place:
+        await fill(place, size)
+        checkpoint = parse_checkpoint((await place.get("/main/checkpoint")).body)
+        assert checkpoint.size == size
+        tree = Tree()
+        for index, width in enumerate([256] * (size // 256) + [size % 256] * (size % 256 > 0)):
+            part = "" if width == 256 else f".p/{width}"
+            hashes = await place.get(f"/main/tile/0/{index:03d}{part}")
+            bundle = await place.get(f"/main/tile/entries/{index:03d}{part}")
+            leaves = list(leaves_in(bundle.body))
+            assert b"".join(map(leaf_hash, leaves)) == hashes.body
+            cache = "public, max-age=31536000, immutable" if width == 256 else "no-store"
+            assert (hashes.headers["cache-control"], bundle.headers["cache-control"]) == (cache, cache)
+            assert hashes.headers["content-type"] == "application/octet-stream"
+            for leaf in leaves:
+                tree.append(leaf_hash(leaf))
+        assert tree.root() == checkpoint.root
+        above = await place.get("/main/tile/1/000.p/1")
+        assert (above.status == 200) == (size >= 256)
+        beyond = await place.get(f"/main/tile/0/{size // 256:03d}.p/{size % 256 + 1}")
+        check_problem(beyond, "not_found", 404)
+
+
+async def test_a_part_of_a_tile_is_its_beginning(public: World) -> None:
+    whole = await public.get("/main/tile/0/000.p/3")
+    part = await public.get("/main/tile/0/000.p/2")
+    assert whole.body[:64] == part.body
+    assert len(part.body) == 64
+    assert node_hash(part.body[:32], part.body[32:])
+
+
+@pytest.mark.parametrize("path", ["/main/tile/0/000.p/0", "/main/tile/0/0", "/main/tile/8/000", "/main/tile/../x"])
+async def test_a_path_that_is_no_tile_is_not_found(public: World, path: str) -> None:
+    check_problem(await public.get(path), "not_found", 404)
+
+
+async def test_a_receipt_again_is_the_same_leaf_and_signature_at_the_newest_checkpoint(public: World) -> None:
+    granted = (await public.acquire("a", "lock:x")).json["receipt"]
+    seq = int(granted["proof"].split("index ")[1].split("\n")[0])
+    await public.acquire("b", "lock:y")
+    reply = await public.get(f"{RECEIPTS}/{seq}")
+    again = reply.json
+    assert {name: again[name] for name in ("payloadType", "payload", "signatures")} == {
+        name: granted[name] for name in ("payloadType", "payload", "signatures")
+    }
+    assert (await public.get("/main/checkpoint")).body.decode() in again["proof"]
+    assert check_receipt(reply.body, public.keyring).exit_code == 0
+    assert reply.headers["cache-control"] == "no-store"
+
+
+async def test_every_entry_has_a_receipt_that_verifies(public: World) -> None:
+    await public.acquire("a", "lock:x")
+    for seq in range(public.gateway.house.sequencer.confirmed.size):
+        assert check_receipt((await public.get(f"{RECEIPTS}/{seq}")).body, public.keyring).exit_code == 0
+
+
+@pytest.mark.parametrize("seq", ["99", "01", "-1", "x", "", "1/2", "9" * 30])
+async def test_a_receipt_that_is_not_there(public: World, seq: str) -> None:
+    check_problem(await public.get(f"{RECEIPTS}/{seq}"), "not_found", 404)
+
+
+@pytest.mark.parametrize("target", MEMBERS_ONLY)
+async def test_a_members_ledger_shows_entries_to_signed_readers_only(members: World, target: str) -> None:
+    key = await members.agent("a")
+    check_problem(await members.get(target), "signature_missing", 401)
+    stranger = await members.send(members.signed_read(SigningKey.generate(), target))
+    check_problem(stranger, "reader_unknown", 403)
+    for reader in (key, members.operator):
+        reply = await members.send(members.signed_read(reader, target))
+        assert reply.status == 200, reply.body
+        assert reply.headers["cache-control"] == "private, no-store"
+
+
+@pytest.mark.parametrize("target", MEMBERS_ONLY)
+async def test_a_removed_member_reads_no_more(members: World, target: str) -> None:
+    key = await members.agent("a")
+    await members.send(members.signed(members.operator, "agent.remove", agent=key.did))
+    check_problem(await members.send(members.signed_read(key, target)), "reader_unknown", 403)
+
+
+async def test_a_members_read_lives_15_seconds_at_most(members: World) -> None:
+    key = await members.agent("a")
+    check_problem(await members.send(members.signed_read(key, AGENTS, life_s=16)), "outside_window", 401)
+    old = members.signed_read(key, AGENTS, created_s=int(time.time()) - 60)
+    check_problem(await members.send(old), "outside_window", 401)
+
+
+async def test_a_read_signed_for_one_path_opens_no_other(members: World) -> None:
+    key = await members.agent("a")
+    message = members.signed_read(key, f"{RECEIPTS}/0")
+    moved = type(message)("GET", f"{RECEIPTS}/1", message.fields)
+    check_problem(await members.send(moved), "signature_invalid", 401)
+
+
+@pytest.mark.parametrize("path", ["/main/checkpoint", "/main/tile/0/000.p/1", "/livez", "/readyz", "/openapi.json"])
+async def test_hashes_and_documents_of_a_members_ledger_are_for_everybody(members: World, path: str) -> None:
+    assert (await members.get(path)).status == 200
+
+
+async def test_the_wait_view_shows_holder_and_waiter(public: World) -> None:
+    await public.acquire("a", "lock:x")
+    await public.acquire("b", "lock:x")
+    (row,) = (await public.get("/api/v1/acp/coordination/wait")).json["resources"]
+    assert (row["resource"], row["lease"]["holder"]) == ("lock:x", public.agents["a"].did)
+    assert [waiting["actor"] for waiting in row["waiting"]] == [public.agents["b"].did]
+    assert (await public.get("/api/v1/acp/coordination/wait?resource=lock:y")).json["resources"] == []
+    check_problem(await public.get("/api/v1/acp/coordination/wait?colour=red"), "query_malformed", 400)
+
+
+async def test_my_leases_need_my_signature_also_on_a_public_ledger(public: World) -> None:
+    await public.acquire("a", "lock:x")
+    target = "/api/v1/acp/coordination/leases?holder=me"
+    check_problem(await public.get(target), "signature_missing", 401)
+    mine = await public.send(public.signed_read(public.agents["a"], target))
+    assert [lease["resources"] for lease in mine.json["leases"]] == [["lock:x"]]
+    theirs = await public.get(f"/api/v1/acp/coordination/leases?holder={public.agents['a'].did}")
+    assert theirs.json["leases"] == mine.json["leases"]
+
+
+@pytest.mark.parametrize("query", ["", "?holder=", "?holder=you", "?holder=me&x=1", "?me"])
+async def test_a_query_that_names_no_holder(public: World, query: str) -> None:
+    check_problem(await public.get(f"/api/v1/acp/coordination/leases{query}"), "query_malformed", 400)
+
+
+async def test_the_list_of_agents_says_who_was_added_and_removed(public: World) -> None:
+    a, b = await public.agent("a"), await public.agent("b")
+    await public.send(public.signed(public.operator, "agent.remove", agent=a.did))
+    rows = (await public.get(AGENTS)).json["agents"]
+    assert [(row["did"], row["name"], "removedSeq" in row) for row in rows] == [(a.did, "a", True), (b.did, "b", False)]
+    assert rows[0]["removedSeq"] > rows[1]["addedSeq"] > rows[0]["addedSeq"]
+
+
+async def test_the_key_documents_are_the_published_files(public: World) -> None:
+    for path, name in (
+        ("tallystick-keys", "keys.note"), ("tallystick-policy.txt", "policy.txt"), ("jwks.json", "jwks.json"),
+        ("did.json", "did.json"),
+    ):
+        reply = await public.get(f"/.well-known/{path}")
+        assert reply.body == (public.folder / "public" / name).read_bytes()
+
+
+async def test_head_has_the_headers_of_get_and_no_body(public: World) -> None:
+    from tests.web.world import AUTHORITY, Message
+
+    reply = await public.send(Message("HEAD", "/livez", (("host", AUTHORITY),)))
+    assert (reply.status, reply.body, reply.headers["content-length"]) == (200, b"", "3")
+
+
+async def test_entry_0_names_everything_that_later_decisions_depend_on(public: World) -> None:
+    (leaf,) = leaves_in((await public.get("/main/tile/entries/000.p/1")).body)
+    parsed = parse_leaf(leaf)
+    assert (parsed.type, parsed.origin, parsed.epoch) == ("tallystick/ledger.opened/1", ORIGIN, 0)
+    assert parsed.value["operators"] == [public.operator.did]
+    assert parsed.value["isPublic"] is True and parsed.value["isDev"] is False
+    assert orjson.dumps(parsed.value, option=orjson.OPT_SORT_KEYS) == leaf

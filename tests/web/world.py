@@ -1,0 +1,169 @@
+"""A whole gateway in a test: real keys, real SQLite, real sequencer, a real socket, and a client that can misbehave.
+
+The client speaks HTTP on a bare socket, because most scenes need a request that no HTTP library would send.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.app import Gateway, running
+from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
+from gateway.config import Settings
+from gateway.core.state import Parameters
+from gateway.initialise import Made, Plan, initialise
+from keys.files import load_key
+from keys.signing import SigningKey
+from verifier.entries import ACTION_PATHS
+from verifier.keyring import Keyring, open_keyring
+from verifier.wire import encode_base64, encode_canonical
+
+ORIGIN = "gateway.example/main"
+AUTHORITY = "gateway.example"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer; header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A request as it goes over the wire; `fields` may repeat a name."""
+
+    method: str
+    target: str
+    fields: tuple[tuple[str, str], ...]
+    body: bytes = b""
+
+    def without(self, name: str) -> "Message":
+        return replace(self, fields=tuple(pair for pair in self.fields if pair[0] != name))
+
+    def having(self, name: str, value: str) -> "Message":
+        return replace(self, fields=(*self.without(name).fields, (name, value)))
+
+    def adding(self, name: str, value: str) -> "Message":
+        return replace(self, fields=(*self.fields, (name, value)))
+
+    def field(self, name: str) -> str:
+        return dict(self.fields)[name]
+
+    def encode(self) -> bytes:
+        fields = [*self.fields, ("content-length", str(len(self.body))), ("connection", "close")]
+        head = f"{self.method} {self.target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in fields)
+        return head.encode("latin-1") + b"\r\n" + self.body
+
+
+@dataclass(slots=True)
+class World:
+    """One gateway with its operator and a client per agent."""
+
+    gateway: Gateway
+    made: Made
+    folder: Path
+    operator: SigningKey
+    keyring: Keyring
+    agents: dict[str, SigningKey] = field(default_factory=dict)
+
+    @property
+    def newcomers_anchor(self) -> str:
+        return f"{ORIGIN} 1 {encode_base64(self.made.genesis)}"
+
+    async def agent(self, name: str) -> SigningKey:
+        """Return the key of an enrolled agent, enrolling it the first time."""
+        if name not in self.agents:
+            self.agents[name] = SigningKey.generate()
+            reply = await self.send(self.signed(self.operator, "agent.add", agent=self.agents[name].did, name=name))
+            assert reply.status == 200, reply.body
+        return self.agents[name]
+
+    def signed(
+        self, key: SigningKey, action: str, *, idempotency_key: str | None = None, created_s: int | None = None,
+        anchor: str | None = None, nonce: str | None = None, body: bytes | None = None, life_s: int = 15,
+        **members: Any,
+    ) -> Message:
+        """Return a signed request for `action`; members with the value None are left out of the body."""
+        named = {"ledger": ORIGIN, "actorDid": key.did, **members}
+        content = encode_canonical({name: value for name, value in named.items() if value is not None})
+        draft = Draft(
+            "POST", AUTHORITY, ACTION_PATHS[action], "", anchor or self.newcomers_anchor,
+            content if body is None else body, idempotency_key or new_idempotency_key(),
+        )
+        fields = sign_request(
+            draft, key, created_s=created_s or int(time.time()), nonce=nonce or new_nonce(), life_s=life_s
+        )
+        return Message("POST", draft.path, tuple(fields.items()), draft.body or b"")
+
+    def signed_read(self, key: SigningKey, target: str, *, life_s: int = 15, created_s: int | None = None) -> Message:
+        path, _, query = target.partition("?")
+        draft = Draft("GET", AUTHORITY, path, query, self.newcomers_anchor)
+        fields = sign_request(draft, key, created_s=created_s or int(time.time()), nonce=new_nonce(), life_s=life_s)
+        return Message("GET", target, tuple(fields.items()))
+
+    async def send(self, message: Message) -> Reply:
+        return await send_raw(self.gateway.url, message.encode())
+
+    async def get(self, target: str) -> Reply:
+        return await self.send(Message("GET", target, (("host", AUTHORITY),)))
+
+    async def acquire(self, name: str, resource: str, **options: Any) -> Reply:
+        return await self.send(self.signed(await self.agent(name), "lease.acquire", resource=resource, **options))
+
+
+async def send_raw(url: str, content: bytes) -> Reply:
+    """Send bytes on a connection of their own and read until the gateway closes it."""
+    parts = urlsplit(url)
+    assert parts.hostname and parts.port
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        writer.write(content)
+        await writer.drain()
+        return parse_reply(await reader.read())
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def parse_reply(content: bytes) -> Reply:
+    head, separator, body = content.partition(b"\r\n\r\n")
+    assert separator, f"no HTTP answer in {content!r}"
+    first, *rows = head.decode("latin-1").split("\r\n")
+    pairs = [row.split(": ", 1) for row in rows]
+    names = [name.lower() for name, _ in pairs]
+    assert len(set(names)) == len(names), f"a header twice: {sorted(names)}"
+    return Reply(int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}, body)
+
+
+def make(folder: Path, *, is_public: bool = True, is_dev: bool = False, **parameters: int) -> Made:
+    """Make a data directory."""
+    settings = Settings(listen_port=8420, metrics_port=0)
+    plan = Plan(
+        folder=folder, origin=ORIGIN, authorities=(AUTHORITY,), settings=settings, is_public=is_public, is_dev=is_dev,
+        parameters=Parameters(**parameters),
+    )
+    return initialise(plan, int(time.time() * 1000))
+
+
+@contextlib.asynccontextmanager
+async def world(folder: Path, made: Made, **settings: Any) -> AsyncIterator[World]:
+    """Yield the running gateway of `folder` on a free port."""
+    chosen = replace(Settings(listen_port=0, metrics_port=0), **settings)
+    operator = load_key(folder / "operator" / "agent.key")
+    keyring = open_keyring(root=made.root_vkey, document=(folder / "public" / "keys.note").read_bytes())
+    async with running(folder, chosen) as gateway:
+        yield World(gateway, made, folder, operator, keyring)
