@@ -47,8 +47,14 @@ RULES = (
     rule("verifier.sig", 0, "nacl", also=("verifier",)),
     rule("keys", 1, "cryptography", also=("keys",)),
     rule("keys.signing", 1, "nacl", also=("keys",)),
-    # An agent needs no gateway: its commands read the table of actions and nothing else of ours above.
-    rule("gateway.client", 1, "aiohttp", "yarl", also=("keys", "gateway.client", "gateway.actions")),
+    # An agent needs no gateway: its commands read the tables of actions and of refusals, and nothing else above.
+    rule(
+        "gateway.client",
+        1,
+        "aiohttp",
+        "yarl",
+        also=("keys", "gateway.client", "gateway.actions", "gateway.core.refusal"),
+    ),
     rule("gateway.core", 2, also=("gateway.core", "verifier")),
     rule("gateway.errors", 3),
     rule("gateway.store.contract", 3, also=("gateway.errors",)),
