@@ -54,21 +54,23 @@ class StartError(Exception):
 
 
 @dataclass(slots=True)
-class Gateway:
-    """A running gateway, as its starter sees it. `url` is where it listens."""
-
-    ledger: Ledger
-    house: House
-    metrics: Metrics
-    url: str = ""
-    metrics_url: str = ""
-
-
-@dataclass(slots=True)
-class _Drain:
+class Drain:
     """Whether the gateway is stopping."""
 
     is_draining: bool = False
+
+
+@dataclass(slots=True)
+class Gateway:
+    """A running gateway, as its starter sees it. `url` is where it listens, `metrics_url` empty when that is off."""
+
+    ledger: Ledger
+    house: House
+    door: Door
+    metrics: Metrics
+    drain: Drain
+    url: str = ""
+    metrics_url: str = ""
 
 
 async def serve(folder: Path, settings: Settings) -> None:
@@ -89,7 +91,7 @@ async def serve(folder: Path, settings: Settings) -> None:
 async def running(folder: Path, settings: Settings, clock: Clocks | None = None) -> AsyncIterator[Gateway]:
     """Yield a gateway that answers; leaving the block stops it in order. StartError and StoreOwned before it starts."""
     clock = clock or Clock()
-    drain = _Drain()
+    drain = Drain()
     async with AsyncExitStack() as stack:
         store = SqliteStore(folder / LEDGER_FILE)
         stack.callback(store.close)
@@ -100,8 +102,10 @@ async def running(folder: Path, settings: Settings, clock: Clocks | None = None)
         stack.push_async_callback(sequencer.stop)
         house = _house(folder, settings, ledger, sequencer, signer, clock, drain)
         stack.push_async_callback(house.reads.close)
-        gateway = Gateway(ledger, house, Metrics())
-        await _open_doors(stack, gateway, settings, drain)
+        metrics = Metrics()
+        door = Door(routes(house), clock=clock, metrics=metrics, handler_seconds=settings.handler_seconds)
+        gateway = Gateway(ledger, house, door, metrics, drain)
+        await _open_doors(stack, gateway, settings)
         yield gateway
 
 
@@ -136,7 +140,7 @@ def load_signer(folder: Path, ledger: Ledger) -> Signer:
 
 
 def _house(
-    folder: Path, settings: Settings, ledger: Ledger, sequencer: Sequencer, signer: Signer, clock: Clocks, drain: _Drain
+    folder: Path, settings: Settings, ledger: Ledger, sequencer: Sequencer, signer: Signer, clock: Clocks, drain: Drain
 ) -> House:
     parameters = ledger.parameters
     limiter = Buckets(rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic)
@@ -159,21 +163,17 @@ def _first_use(folder: Path, ledger: Ledger, clock: Clocks) -> FirstUse | None:
     return FirstUse(operator, ledger, clock)
 
 
-async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Settings, drain: _Drain) -> None:
+async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Settings) -> None:
     """Start listening; on the way out announce the drain first, then stop listening, then wait for the handlers."""
-    house = gateway.house
-    door = Door(
-        routes(house), clock=house.clock, metrics=gateway.metrics, handler_seconds=settings.handler_seconds
-    )
     _gauges(gateway)
     gateway.metrics_url = await _open_metrics(stack, gateway.metrics, settings.metrics_port)
-    server = Server(door, error_response=door.error_response, settings=settings)
+    server = Server(gateway.door, error_response=gateway.door.error_response, settings=settings)
     runner = web.ServerRunner(server, shutdown_timeout=settings.drain_seconds)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site = web.TCPSite(runner, settings.listen_host, settings.listen_port)
     await site.start()
-    stack.push_async_callback(_announce, drain, settings.drain_delay_seconds)
+    stack.push_async_callback(_announce, gateway.drain, settings.drain_delay_seconds)
     host, port = runner.addresses[0][:2]
     gateway.url = f"http://{host}:{port}"
 
@@ -189,7 +189,7 @@ async def _open_metrics(stack: AsyncExitStack, metrics: Metrics, port: int) -> s
     return f"http://127.0.0.1:{port}/metrics"
 
 
-async def _announce(drain: _Drain, delay_seconds: float) -> None:
+async def _announce(drain: Drain, delay_seconds: float) -> None:
     """Turn /readyz to 503, and go on listening for as long as a balancer needs to notice."""
     drain.is_draining = True
     await asyncio.sleep(delay_seconds)

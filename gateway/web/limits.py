@@ -106,6 +106,9 @@ class Buckets:
         if len(self._levels) > PRINCIPALS_MAX:
             self._forget(now_s)
 
+    def __len__(self) -> int:
+        return len(self._levels)
+
     def _forget(self, now_s: float) -> None:
         """Drop the full buckets; if strangers fill the table with others, drop the older half: they gain one burst."""
         full_after_s = self._burst / self._rate_per_s

@@ -179,7 +179,7 @@ async def test_a_method_the_path_does_not_have(public: World) -> None:
     assert reply.headers["allow"] == "POST"
 
 
-@pytest.mark.parametrize("target", [f"http://{AUTHORITY}/livez", "*", "http://evil.example/livez"])
+@pytest.mark.parametrize("target", [f"http://{AUTHORITY}/livez", "http://evil.example/livez"])
 async def test_a_target_that_is_no_path_is_refused(public: World, target: str) -> None:
     reply = await public.send(Message("GET", target, (("host", AUTHORITY),)))
     check_problem(reply, "target_malformed", 400)
