@@ -10,14 +10,7 @@ from __future__ import annotations
 from keys.signing import SigningKey
 from verifier.did import thumbprint
 from verifier.note import Note, VerifierKey, encode_note, make_vkey, signature_line
-
-PAYLOAD_TYPE = "application/vnd.tallystick.leaf.v1+json"
-_PAE_PREFIX = b"DSSEv1 %d %b " % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode())
-
-
-def pae(leaf: bytes) -> bytes:
-    """Return the bytes a leaf's signature covers: DSSE's pre-authentication encoding."""
-    return b"%b%d %b" % (_PAE_PREFIX, len(leaf), leaf)
+from verifier.receipt import pre_authentication
 
 
 class Signer:
@@ -41,4 +34,4 @@ class Signer:
 
     def sign_leaf(self, leaf: bytes) -> bytes:
         """Return the 64-byte direct signature over a leaf."""
-        return self._receipt.sign(pae(leaf))
+        return self._receipt.sign(pre_authentication(leaf))

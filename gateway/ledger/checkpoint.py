@@ -11,11 +11,12 @@ import orjson
 
 from gateway.errors import Fatal
 from gateway.ledger.tree import Growth
-from gateway.signer import Signer, pae
+from gateway.signer import Signer
 from gateway.store.contract import Reading, SignedBatch, StoredCheckpoint
 from verifier.checkpoint import Checkpoint, checkpoint_text, parse_checkpoint
 from verifier.merkle import leaf_hash, root_from_inclusion
 from verifier.note import is_signed_once
+from verifier.receipt import pre_authentication
 from verifier.sig import is_valid
 from verifier.wire import JsonObject, Malformed
 
@@ -45,7 +46,7 @@ def check_release(signer: Signer, growth: Growth, seq: int, leaf: bytes, signatu
 
     A flipped bit in memory, or a broken library, must not leave the house signed.
     """
-    if not is_valid(signer.receipt_key.public_key, pae(leaf), signature):
+    if not is_valid(signer.receipt_key.public_key, pre_authentication(leaf), signature):
         raise Fatal(f"the signature just made over entry {seq} does not verify; this machine can't be trusted")
     if root_from_inclusion(seq, growth.edge.size, leaf_hash(leaf), growth.path(seq)) != growth.root:
         raise Fatal(f"the path just made for entry {seq} does not lead to the root; this machine can't be trusted")

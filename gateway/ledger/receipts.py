@@ -15,9 +15,9 @@ from types import MappingProxyType
 import orjson
 
 from gateway.core.refusal import BY_NAME
-from gateway.signer import PAYLOAD_TYPE
 from verifier.entries import full_type
 from verifier.proof import Proof, encode_proof
+from verifier.receipt import PAYLOAD_TYPE
 from verifier.wire import JsonObject, JsonValue
 
 

@@ -1,0 +1,312 @@
+"""A gateway in memory, without HTTP: a store of choice, a clock that stands still, seeded keys, faults on demand.
+
+A scene does things to a `World` and ends in `audit()`, which exports the ledger and lets the real verifier judge it:
+every entry, the chain, the tree, the checkpoint, and each request's signature.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from gateway.actions import ACTIONS
+from gateway.core.append import Imprint, build_batch
+from gateway.core.opening import Opening, opened
+from gateway.core.state import Parameters, encode_record
+from gateway.errors import Busy, Fatal, HeadMoved, Unknown
+from gateway.ledger.checkpoint import encode_leaf
+from gateway.ledger.history import Answer
+from gateway.ledger.live import Live
+from gateway.ledger.sequencer import Sequencer
+from gateway.ledger.tree import EMPTY_EDGE, Growth
+from gateway.signer import Signer
+from gateway.store.contract import (
+    Loaded,
+    Locked,
+    Store,
+    StoredBatch,
+    StoredCheckpoint,
+    StoredEntry,
+    StoredHead,
+    Upkeep,
+)
+from gateway.store.memory import MemoryDisk, MemoryStore
+from gateway.store.sqlite import SqliteStore
+from keys.forms import root_vkey, signed_key_document
+from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN, Ask, acquire, add, anchor_text, did_of, key_of
+from verifier.entries import ZERO_HASH, Leaf, parse_leaf
+from verifier.keyring import KeyDocument, KeyLine, Keyring, open_keyring
+from verifier.ledger import check_ledger
+from verifier.merkle import leaf_hash
+
+Engine = Literal["memory", "sqlite"]
+ENGINES: tuple[Engine, ...] = ("memory", "sqlite")
+Fault = Literal["lost", "kept", "busy", "moved", "fatal"]
+OPENED_MS = NOW_MS - 60_000
+
+
+class StillClock:
+    """Both clocks, moved by hand; `jump` moves the wall clock alone."""
+
+    def __init__(self, now_ms: int = NOW_MS) -> None:
+        self.wall = now_ms
+        self.boot = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.wall
+
+    def boottime_ms(self) -> int:
+        return self.boot
+
+    def advance(self, ms: int) -> None:
+        self.wall += ms
+        self.boot += ms
+
+    def jump(self, ms: int) -> None:
+        self.wall += ms
+
+
+class FaultyStore:
+    """A store that does what its plan says at the next call of a method, and is honest otherwise.
+
+    "lost": fails and did not persist. "kept": fails but did persist. "busy", "moved", "fatal": says so, did nothing.
+    `before` is called at the start of each method with its name, in the commit thread.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.honest = store
+        self.plan: deque[tuple[str, Fault]] = deque()
+        self.calls: list[str] = []
+        self.before: Callable[[str], None] = lambda name: None
+
+    @property
+    def durability(self) -> str:
+        return self.honest.durability
+
+    def _do(self, name: str, call: Callable[[], Any]) -> Any:
+        self.calls.append(name)
+        self.before(name)
+        fault = self.plan.popleft()[1] if self.plan and self.plan[0][0] == name else None
+        match fault:
+            case "busy":
+                raise Busy("planned")
+            case "moved":
+                raise HeadMoved("planned")
+            case "fatal":
+                raise Fatal("planned")
+            case "lost":
+                raise Unknown("planned: lost")
+            case "kept":
+                call()
+                raise Unknown("planned: kept")
+            case None:
+                return call()
+
+    def load(self) -> Loaded:
+        return self._do("load", self.honest.load)  # type: ignore[no-any-return]
+
+    def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        return self.honest.records(prefixes)
+
+    def lock(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
+        return self._do("lock", lambda: self.honest.lock(seen, keys, sizes))  # type: ignore[no-any-return]
+
+    def commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
+        self._do("commit", lambda: self.honest.commit(batch, expected))
+
+    def landed(self, batch_id: str) -> bool:
+        return self._do("landed", lambda: self.honest.landed(batch_id))  # type: ignore[no-any-return]
+
+    def keep(self, upkeep: Upkeep) -> int:
+        return self._do("keep", lambda: self.honest.keep(upkeep))  # type: ignore[no-any-return]
+
+    def entries(self, start: int, stop: int) -> list[StoredEntry]:
+        return self._do("entries", lambda: self.honest.entries(start, stop))  # type: ignore[no-any-return]
+
+    def nodes(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
+        return self.honest.nodes(wanted)
+
+    def batch_of(self, seq: int) -> StoredCheckpoint | None:
+        return self.honest.batch_of(seq)
+
+    def batch_at(self, size: int) -> StoredCheckpoint | None:
+        return self.honest.batch_at(size)
+
+    def last_note(self, size_max: int) -> bytes | None:
+        return self.honest.last_note(size_max)
+
+    def close(self) -> None:
+        self.honest.close()
+
+
+class World:
+    """One ledger and the gateway on it. `op` is its operator; `agents` are enrolled by `start` when it is new."""
+
+    def __init__(
+        self, folder: Path, engine: Engine = "memory", *, agents: Sequence[str] = ("A", "B", "C"), **parameters: int
+    ) -> None:
+        self.folder = folder
+        self.engine = engine
+        self.clock = StillClock()
+        self.signer = Signer(key_of("log"), key_of("receipt"), ORIGIN)
+        self.parameters = Parameters(**parameters)
+        self.disk = MemoryDisk()
+        self.agents = agents
+        self.genesis = self._open()
+        self.keyring = self._keyring()
+        self.is_clock_accepted = False
+        self.trace: Any = None
+        self.sequencer: Sequencer
+        self.store: FaultyStore
+        self._is_new = True
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "ledger.sqlite3"
+
+    def open_store(self, *, may_create: bool = False) -> Store:
+        """Return a store on this world's disk; StoreOwned while another has it."""
+        return MemoryStore(self.disk) if self.engine == "memory" else SqliteStore(self.path, may_create=may_create)
+
+    def _open(self) -> bytes:
+        """Write entry 0, as `tallystick init` does; return its leaf hash."""
+        store = self.open_store(may_create=True)
+        batch = build_batch(
+            Live(),
+            (),
+            None,
+            batch_id="opening",
+            t_ms=OPENED_MS,
+            epoch=0,
+            imprint=Imprint(ORIGIN, ZERO_HASH, store.durability),
+            parameters=self.parameters,
+            encode=encode_leaf,
+            steps=(opened(self.opening),),
+        )
+        growth = Growth(EMPTY_EDGE, [leaf_hash(leaf) for leaf in batch.leaves])
+        assert batch.head is not None
+        head = StoredHead(1, growth.root, batch.head.prev_hash, OPENED_MS, 0, batch.batch_id)
+        changes = tuple((key, encode_record(record) if record else None, due) for key, record, due in batch.changes)
+        store.commit(StoredBatch(head, batch.leaves, growth.hashes, changes), None)
+        store.close()
+        return growth.root
+
+    @property
+    def opening(self) -> Opening:
+        return Opening(
+            root=root_vkey(ORIGIN, key_of("root").public_key).vkey,
+            keys=tuple(sorted(line.text for line in self._lines())),
+            operators=(did_of("op"),),
+            authorities=tuple(sorted(AUTHORITIES)),
+            is_public=True,
+            is_dev=False,
+            unicode_version="14.0.0",
+            parameters=self.parameters,
+        )
+
+    def _lines(self) -> tuple[KeyLine, ...]:
+        return (KeyLine("log", self.signer.log_key), KeyLine("receipt", self.signer.receipt_key))
+
+    def _keyring(self) -> Keyring:
+        document = KeyDocument(ORIGIN, self.genesis, 1, None, self._lines())
+        root = root_vkey(ORIGIN, key_of("root").public_key).vkey
+        return open_keyring(root=root, document=signed_key_document(document, key_of("root")))
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    async def start(self, plan: Sequence[tuple[str, Fault]] = ()) -> None:
+        """Start the gateway; the first time, let the operator enrol the agents. `plan` are faults during the start."""
+        self.store = FaultyStore(self.open_store())
+        self.store.plan.extend(plan)
+        self.sequencer = Sequencer(
+            self.store,
+            self.signer,
+            self.clock,
+            self.parameters,
+            origin=ORIGIN,
+            genesis=self.genesis,
+            trace=self.trace,
+            is_clock_accepted=self.is_clock_accepted,
+            sweeps=False,
+        )
+        try:
+            await self.sequencer.start()
+        except BaseException:
+            self.store.close()
+            raise
+        if self._is_new:
+            self._is_new = False
+            await asyncio.gather(*(self.ask(add("op", name, self.clock.wall)) for name in self.agents))
+
+    async def stop(self) -> None:
+        await self.sequencer.stop()
+
+    async def crash(self) -> None:
+        """End the gateway as a power cut would between two calls of the store: nothing is finished, nothing kept."""
+        for task in self.sequencer._tasks:
+            task.cancel()
+        await asyncio.gather(*self.sequencer._tasks, return_exceptions=True)
+        self.sequencer._thread.shutdown(wait=True)
+        self.store.close()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def __aenter__(self) -> World:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    def anchored(self, ask: Ask) -> Ask:
+        """Return `ask` with the newest checkpoint as its anchor."""
+        confirmed = self.sequencer.confirmed
+        return ask.but(anchor=anchor_text(ORIGIN, confirmed.size, confirmed.root))
+
+    async def ask(self, ask: Ask) -> Answer:
+        """Sign, verify and submit one request, and wait for its answer."""
+        signed = self.anchored(ask).signed()
+        return await self.sequencer.submit(signed, ACTIONS[ask.action])
+
+    async def acquire(self, name: str, *resources: str, **members: Any) -> Answer:
+        return await self.ask(acquire(name, *resources, at_ms=self.clock.wall, **members))
+
+    async def settle(self) -> None:
+        """Tick, and return when the tick's work is done."""
+        self.sequencer.tick()
+        while self.sequencer._has_tick or not self.is_idle():
+            await asyncio.sleep(0)
+
+    def is_idle(self) -> bool:
+        """Say whether the sequencer waits for something to do."""
+        waiter = self.sequencer._wake
+        return bool(waiter._waiters) or self.sequencer._tasks[0].done()  # type: ignore[attr-defined]  # asyncio.Event
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def leaves(self) -> list[Leaf]:
+        """Return every entry of the ledger, parsed."""
+        return [parse_leaf(entry.leaf) for entry in self.store.honest.entries(0, 1 << 40)]
+
+    def types(self, first: int = 0) -> list[str]:
+        return [leaf.type.split("/")[1] for leaf in self.leaves()[first:]]
+
+    def export(self) -> bytes:
+        """Return the one-file export up to the confirmed head."""
+        confirmed = self.sequencer.confirmed
+        leaves = b"".join(entry.leaf + b"\n" for entry in self.store.honest.entries(0, confirmed.size))
+        return f"tallystick-ledger/v1 {ORIGIN} {confirmed.size}\n".encode() + leaves + b"\n" + confirmed.note
+
+    def audit(self) -> None:
+        """Let the real verifier judge the whole ledger. Works while the store is open."""
+        file = self.folder / "audit.ledger"
+        file.write_bytes(self.export())
+        report = check_ledger(file, self.keyring, self.sequencer.confirmed.note)
+        assert report.exit_code == 0, report.as_text()
