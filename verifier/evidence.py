@@ -118,10 +118,9 @@ def _anchor_faults(leaf: Leaf, anchor: Anchor) -> Iterator[tuple[str, str]]:
     if anchor.origin != leaf.origin:
         yield "anchor_wrong", "the request's anchor names another ledger"
     if anchor.size > leaf.seq:
-        yield (
-            "anchor_wrong",
-            f"the request's anchor has size {anchor.size}, larger than the ledger was then ({leaf.seq})",
-        )
+        yield "anchor_wrong", f"the request's anchor has size {anchor.size}, the ledger had {leaf.seq} entries then"
+    if anchor.size == 1 and anchor.root != leaf.genesis:
+        yield "anchor_wrong", "the request's anchor of size 1 is not the leaf's genesis"
 
 
 def evidence_values(evidence: Mapping[str, str]) -> dict[str, str]:

@@ -216,6 +216,7 @@ class Ledger:
         components = over.pop("components", _COMPONENTS)
         signer: Key = over.pop("signer", key)
         tag = over.pop("tag", "tallystick-v1")
+        evidence["body"] = over.pop("raw_body", evidence["body"])
         evidence.update(over)
         covered = " ".join(f'"{name}"' for name in components)
         params = f'({covered});created={created};expires={expires};keyid="{key.did}";alg="ed25519";nonce="{nonce}"'

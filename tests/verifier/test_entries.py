@@ -106,7 +106,7 @@ BODIES = [  # action, body, the code and member it is refused for (None: good)
     ("lease.acquire", WHOM, ("member_conflict", "resource")),
     ("lease.acquire", {**WHOM, "resources": []}, ("member_invalid", "resources")),
     ("lease.acquire", {**WHOM, "resources": ["a:x", "a:x"]}, ("member_invalid", "resources")),
-    ("lease.acquire", {**WHOM, "resources": ["a:x", 1]}, ("member_invalid", "resources")),
+    ("lease.acquire", {**WHOM, "resources": [1]}, ("member_invalid", "resources")),
     ("lease.acquire", {**WHOM, "resources": [f"a:{n}" for n in range(257)]}, ("member_invalid", "resources")),
     ("lease.acquire", {**WHOM, "resources": [f"a:{n:0250}" for n in range(66)]}, ("member_invalid", "resources")),
     ("lease.acquire", acquire(ledger="https://x"), ("member_invalid", "ledger")),
@@ -270,7 +270,7 @@ def test_the_largest_refusal_and_the_largest_entry_of_the_gateway_fit_as_well() 
         keys=['"' * 512] * 16,
         operators=[maker.OPERATOR.did] * 64,
         authorities=["a" * 255] * 32,
-        parameters={name: entries.TIME_MS_MAX for name in maker.PARAMETERS},
+        parameters=dict.fromkeys(maker.PARAMETERS, entries.TIME_MS_MAX),
     )
     for encoded in (maker.canonical(refused), ledger.leaves[0]):
         parse_leaf(encoded)
