@@ -281,13 +281,13 @@ class World:
     async def settle(self) -> None:
         """Tick, and return when the tick's work is done."""
         self.sequencer.tick()
-        while self.sequencer._has_tick or not self.is_idle():
+        while self.sequencer._has_tick or not self.is_idle():  # noqa: ASYNC110  # turns of the loop, no time passes
             await asyncio.sleep(0)
 
     def is_idle(self) -> bool:
         """Say whether the sequencer waits for something to do."""
         waiter = self.sequencer._wake
-        return bool(waiter._waiters) or self.sequencer._tasks[0].done()  # type: ignore[attr-defined]  # asyncio.Event
+        return bool(waiter._waiters) or self.sequencer._tasks[0].done()
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
