@@ -15,18 +15,29 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import quote
 
+from gateway.actions import ACTIONS
 from gateway.client.caller import Caller, Decided
 from gateway.client.clock import Clock, SystemClock
-from gateway.client.errors import AnswerRefused, LeaseEnded, LeaseHeld, LedgerBehind, Refused, SplitView, Unreachable
+from gateway.client.errors import (
+    AnswerRefused,
+    ClientError,
+    LeaseEnded,
+    LeaseHeld,
+    LedgerBehind,
+    Refused,
+    SplitView,
+    Unreachable,
+)
 from gateway.client.history import is_extension
-from gateway.client.lease import HeldLease, OnLost
+from gateway.client.lease import HeldLease, OnGrant, OnLost
 from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.seen import open_checkpoint
 from gateway.client.transport import HttpTransport, Transport
 from gateway.client.trust import Grant
-from gateway.client.waiting import Jitter, pause_after_refusal_ms
+from gateway.client.waiting import LOOK_MS, Jitter, pause_after_refusal_ms, pause_before_look_ms
 from verifier.checkpoint import Checkpoint
 from verifier.note import encode_note
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical
@@ -34,10 +45,10 @@ from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical
 # Long enough that heartbeats are rare, short enough that a crashed holder blocks nobody for long. Renewed at a third.
 TTL_MS_DEFAULT = 300_000
 START_CHECK_MS = 5_000  # a gateway that is away must not hold up the start; the first call will say so
-WAIT_PATH = "/api/v1/acp/coordination/wait"
-LEASES_PATH = "/api/v1/acp/coordination/leases"
-AGENTS_PATH = "/api/v1/acp/agents"
-RECEIPTS_PATH = "/api/v1/acp/ledger/receipts"
+WAIT_PATH = ACTIONS["coordination.wait"].path
+LEASES_PATH = ACTIONS["lease.list"].path
+AGENTS_PATH = ACTIONS["agent.list"].path
+RECEIPT_PATH = ACTIONS["receipt.get"].path
 _ENDED = frozenset(
     {"lease_unknown", "lease_not_yours", "lease_released", "lease_expired", "lease_mismatch", "not_holder"}
 )
@@ -78,7 +89,8 @@ class Agent:
         """Take a lease on one resource, or on all of a set or none.
 
         LeaseHeld when another holds it; with `wait_ms`, only after following the ledger's advice for that long, and
-        a last try at the end. Nothing renews the lease afterwards: see `lease` for one that is held.
+        a last try at the end. Nothing renews the lease afterwards: see `lease` for one that is held. Malformed, before
+        anything is sent, for a name or ttl out of bounds.
         """
         deadline_ms = self.clock.steady_ms() + wait_ms
         members: JsonObject = {**_named(resources), "ttlMs": ttl_ms}
@@ -89,7 +101,26 @@ class Agent:
                 left_ms = deadline_ms - self.clock.steady_ms()
                 if left_ms <= 0:
                     raise
-                await self.clock.sleep(min(pause_after_refusal_ms(held, self._jitter), left_ms))
+                await self._pause(held, left_ms)
+
+    async def _pause(self, held: LeaseHeld, left_ms: int) -> None:
+        """Wait as advised; while the ledger wants no more tries, look (it writes nothing) for an early release."""
+        now_ms = self.clock.steady_ms()
+        end_ms = now_ms + min(pause_after_refusal_ms(held, self._jitter), left_ms)
+        while now_ms < end_ms:
+            is_looking = not held.stampede.is_admitted and end_ms - now_ms > 2 * LOOK_MS
+            await self.clock.sleep(pause_before_look_ms(self._jitter) if is_looking else end_ms - now_ms)
+            if is_looking and await self._looks_free(held.resource):
+                return
+            now_ms = self.clock.steady_ms()
+
+    async def _looks_free(self, resource: str) -> bool:
+        """Return whether the wait view shows no lease on `resource`: a hint to try, never a fact."""
+        try:
+            rows = _rows(await self.wait_view(resource), "resources")
+        except ClientError:
+            return False
+        return not any(row.get("lease") for row in rows)
 
     def lease(
         self,
@@ -98,9 +129,10 @@ class Agent:
         ttl_ms: int = TTL_MS_DEFAULT,
         wait_ms: int = 0,
         on_lost: OnLost | None = None,
+        on_grant: OnGrant | None = None,
     ) -> HeldLease:
         """Return a lease to hold: `async with` acquires it, renews it at a third of its ttl, and releases it."""
-        return HeldLease(self, resources, ttl_ms=ttl_ms, wait_ms=wait_ms, on_lost=on_lost)
+        return HeldLease(self, resources, ttl_ms=ttl_ms, wait_ms=wait_ms, on_lost=on_lost, on_grant=on_grant)
 
     async def renew(self, lease_id: str, *, ttl_ms: int = TTL_MS_DEFAULT, until_ms: int | None = None) -> Grant:
         """Extend a lease of one's own; LeaseEnded when it can't be (never retried: it does not come back)."""
@@ -114,9 +146,9 @@ class Agent:
         members: JsonObject = _named(resources) if lease_id is None else {**_named(resources), "leaseId": lease_id}
         return _checked(await self.caller.decide("lease.release", members, until_ms=until_ms)).receipt
 
-    async def wait_view(self) -> JsonObject:
-        """Return who holds what and who was refused, unverified."""
-        return await self.caller.read(WAIT_PATH)
+    async def wait_view(self, resource: str | None = None) -> JsonObject:
+        """Return who holds what and who was refused, on one resource or all, unverified."""
+        return await self.caller.read(WAIT_PATH, "" if resource is None else f"resource={quote(resource, safe='/:')}")
 
     async def leases(self, holder: str = "me") -> list[JsonObject]:
         """Return the live leases of one holder, unverified; `holder` is "me" or a DID."""
@@ -141,7 +173,7 @@ class Agent:
 
     async def receipt(self, seq: int) -> VerifiedReceipt:
         """Return the receipt of any entry, verified, with a proof at the gateway's newest checkpoint."""
-        answer = await self.caller.read(f"{RECEIPTS_PATH}/{seq}")
+        answer = await self.caller.read(RECEIPT_PATH.format(seq=seq))
         receipt = open_receipt(encode_canonical(answer.get("receipt", answer)), self.profile.keyring)
         if receipt.seq != seq:
             raise AnswerRefused(f"asked for entry {seq}, the gateway sent entry {receipt.seq}")

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from gateway.actions import ACTIONS
 from gateway.client.clock import Clock
 from gateway.client.errors import (
     AnswerRefused,
@@ -53,7 +54,7 @@ ATTEMPT_MS = 10_000  # one attempt; a gateway that needs longer for a decision i
 RETRY_MS = 30_000  # all attempts of one call, unless the caller names a deadline
 SKEW_MS_MAX = 120_000
 LEASE_LIFE_S, OTHER_LIFE_S = 15, 60  # docs/protocol.md 4.10
-DISPUTE_PATH = "/api/v1/acp/ledger/dispute"
+DISPUTE_PATH = ACTIONS["ledger.dispute"].path
 # The gateway said "not now"; 409 counts when it comes with Retry-After (in flight) or says the nonce was seen.
 _BUSY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _NOT_ENROLLED = frozenset({"agent_unknown", "agent_removed", "reader_unknown"})

@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # agent.py makes these
 
 # Called once, synchronously, with the reason, in the moment the loss is noticed.
 OnLost = Callable[[str], None]
+OnGrant = Callable[[Grant], None]  # called with the first grant and with every renewal
+# The longest nap of the heartbeats: timers stand still while a machine is suspended, so the end is looked for often.
+NAP_MS = 1_000
 RELEASE_MS = 10_000  # how long a release is retried at the end; the lease runs out by itself anyway
 
 _log = logging.getLogger("tallystick.client")
@@ -41,7 +44,14 @@ class HeldLease:
     """Made by Agent.lease; use it with `async with`. `reason` says why it was lost, `beats` counts renewals."""
 
     def __init__(
-        self, agent: Agent, resources: str | Sequence[str], *, ttl_ms: int, wait_ms: int, on_lost: OnLost | None
+        self,
+        agent: Agent,
+        resources: str | Sequence[str],
+        *,
+        ttl_ms: int,
+        wait_ms: int,
+        on_lost: OnLost | None = None,
+        on_grant: OnGrant | None = None,
     ) -> None:
         if ttl_ms < HELD_TTL_MS_MIN:
             raise ValueError(f"a held lease needs ttl_ms of at least {HELD_TTL_MS_MIN}: a second of it is margin")
@@ -50,6 +60,7 @@ class HeldLease:
         self._ttl_ms = ttl_ms
         self._wait_ms = wait_ms
         self._on_lost = on_lost
+        self._on_grant = on_grant
         self._grant: Grant | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._group = asyncio.TaskGroup()
@@ -130,7 +141,7 @@ class HeldLease:
         if grant.trust_ends_ms <= self._agent.clock.steady_ms():
             # The answer took longer than the trust it gives: renew before anything is done under it.
             grant = await self._agent.renew(grant.lease_id, ttl_ms=self._ttl_ms)
-        self._grant = grant
+        self._take(grant)
         await self._group.__aenter__()
         self._heartbeats = self._group.create_task(self._beat(), name=f"heartbeats of {grant.lease_id}")
         return self
@@ -174,7 +185,7 @@ class HeldLease:
         while self.is_trusted:
             due_ms = self.grant.sent_ms + beat_period_ms(self.grant.ttl_ms)
             if due_ms > clock.steady_ms():
-                await clock.sleep(min(due_ms - clock.steady_ms(), self.trust_ends_in_ms))
+                await clock.sleep(min(due_ms - clock.steady_ms(), self.trust_ends_in_ms, NAP_MS))
             elif not await self._renew():
                 return
 
@@ -188,7 +199,8 @@ class HeldLease:
             self._lose(refused.error)
         except Unreachable as error:
             self._doubt = error.reason
-            await self._agent.clock.sleep(self.trust_ends_in_ms)
+            while self.is_trusted:
+                await self._agent.clock.sleep(min(self.trust_ends_in_ms, NAP_MS))
         except ClientError as error:
             # Unproven answers, a split view, a key that was removed: nothing that one more try would mend.
             _log.error("lease %s can't be renewed: %s", self.lease_id, error)
@@ -200,6 +212,11 @@ class HeldLease:
     def _extend(self, grant: Grant) -> None:
         """Take a renewal that came before trust ended; one that came later brings nothing back."""
         if self.is_trusted:
-            self._grant = grant
-            self._doubt = "blocked"
             self.beats += 1
+            self._take(grant)
+
+    def _take(self, grant: Grant) -> None:
+        self._grant = grant
+        self._doubt = "blocked"
+        if self._on_grant is not None:
+            self._on_grant(grant)

@@ -17,6 +17,8 @@ BACKOFF_BASE_MS = 100
 BACKOFF_MAX_MS = 5_000
 RETRY_AFTER_MAX_MS = 60_000  # a gateway that asks for more is treated as unreachable for that long
 
+LOOK_MS = 1_000  # between looks at the wait view while the ledger wants no more tries; a read writes nothing
+
 # Returns a number in [0, 1), as random.random does.
 Jitter = Callable[[], float]
 
@@ -26,6 +28,11 @@ def pause_after_refusal_ms(held: LeaseHeld, jitter: Jitter) -> int:
     advice = held.stampede
     advised_ms = advice.wait_ms if advice.is_admitted else held.retry_after_ms
     return advised_ms + int(jitter() * advice.wait_ms)
+
+
+def pause_before_look_ms(jitter: Jitter) -> int:
+    """Return the wait before the next look, so spread that waiters for one resource don't look (and try) together."""
+    return LOOK_MS // 2 + int(jitter() * LOOK_MS)
 
 
 def pause_after_silence_ms(attempt: int, retry_after_ms: int, jitter: Jitter) -> int:

@@ -1,0 +1,78 @@
+"""What the client's commands say: sentences for people, facts for programs.
+
+Facts of a receipt come from its verified leaf. What comes from a view is somebody's bare word; it is escaped, and the
+sentence around it claims nothing.
+"""
+
+from __future__ import annotations
+
+from gateway.client.exits import moment
+from gateway.client.join import Joined
+from gateway.client.receipts import VerifiedReceipt
+from verifier.verdict import escape
+from verifier.wire import JsonObject, JsonValue
+
+TIME_MS_SHOWN_MAX = 253_402_300_800_000  # the year 10000, where calendars end
+# What a program reads nothing from, and the evidence, which is long.
+_LEFT_OUT = frozenset({"request", "prev", "genesis", "durability", "principal", "onBehalfOf"})
+
+
+def sentence(receipt: VerifiedReceipt) -> str:
+    """Return what was decided, in one line, and in a second one what a holder needs."""
+    leaf = receipt.leaf
+    what = leaf.type.split("/")[1]
+    line = f"{what}  {' '.join(receipt.resources)}  {leaf.text('leaseId')}  (entry {receipt.seq}, verified)"
+    if "ttlMs" in leaf.value:
+        line += f"\nfencing token {leaf.number('fencingToken')}  until {moment(leaf.number('expiresAtMs'))}"
+    return line
+
+
+def facts(receipt: VerifiedReceipt) -> JsonObject:
+    """Return the facts of a verified leaf under the names they have there."""
+    return {name: value for name, value in receipt.leaf.value.items() if name not in _LEFT_OUT}
+
+
+def joined_text(joined: Joined) -> str:
+    """Return what `tallystick join` made, and what is still missing before the agent may act."""
+    made = "made a key" if joined.is_new_key else "kept the key that was there"
+    next_step = (
+        "Any key may act on this throw-away ledger. Next:\n  tallystick lease acquire lock:demo"
+        if joined.is_dev
+        else f"Ask an operator to enrol it:\n  tallystick agent add {joined.did} --name LABEL"
+    )
+    return (
+        f"Joined {joined.origin}: {joined.size} entries, checkpoint verified under the root key; {made}.\n\n"
+        f"  profile  {joined.home}\n  DID      {joined.did}\n\n{next_step}"
+    )
+
+
+def wait_line(row: JsonObject) -> str:
+    """Return one resource of the wait view."""
+    lease = row.get("lease")
+    waiting = objects(row.get("waiting"))
+    held = "free"
+    if isinstance(lease, dict):
+        held = f"held by {who(lease, 'holder', 'holderName')} until {shown_moment(lease.get('endsAtMs'))}"
+    others = ", ".join(who(waits, "actor", "actorName") for waits in waiting)
+    return f"{escape(str(row.get('resource')))}  {held}" + (f"; waiting: {others}" if others else "")
+
+
+def who(row: JsonObject, did: str, name: str) -> str:
+    """Return the label and the DID that two members of a view name; only the DID is an identity."""
+    label = row.get(name)
+    return escape(f"{label} ({row.get(did)})" if isinstance(label, str) else str(row.get(did)))
+
+
+def texts(value: JsonValue) -> tuple[str, ...]:
+    """Return the items of a list in a view as texts; nothing for what is no list."""
+    return tuple(str(item) for item in value) if isinstance(value, list) else ()
+
+
+def objects(value: JsonValue) -> list[JsonObject]:
+    """Return the objects of a list in a view; nothing for what is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def shown_moment(value: JsonValue) -> str:
+    """Return an instant out of a view; "?" for what is none."""
+    return moment(value) if isinstance(value, int) and 0 <= value < TIME_MS_SHOWN_MAX else "?"
