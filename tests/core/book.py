@@ -14,7 +14,7 @@ from gateway.core.decide import ActionDecide
 from gateway.core.opening import Opening, opened
 from gateway.core.outcome import Recorded
 from gateway.core.state import Head, Lease, Parameters, Record, decode_record, encode_record
-from tests.core.requests import NOW_MS, ORIGIN, Ask, add, did_of
+from tests.core.requests import NOW_MS, ORIGIN, Ask, add, anchor_text, did_of
 from verifier.entries import Leaf, parse_leaf
 from verifier.evidence import check_evidence
 from verifier.note import make_vkey
@@ -93,7 +93,7 @@ class Book:
         deciders: dict[str, ActionDecide] = DECIDERS,
     ) -> Batch:
         """Build a batch at `t_ms` and leave the ledger as it is."""
-        commands = [Command(a.signed(), deciders[a.action], anchors_known) for a in asks]
+        commands = [Command(self.anchored(a).signed(), deciders[a.action], anchors_known) for a in asks]
         return build_batch(
             self.shelf,
             commands,
@@ -106,6 +106,12 @@ class Book:
             encode=encode,
             steps=steps,
         )
+
+    def anchored(self, one: Ask) -> Ask:
+        """Return the request as a newcomer signs it who has pinned entry 0 of this ledger."""
+        if one.anchor != anchor_text():
+            return one
+        return one.but(anchor=anchor_text(root=bytes.fromhex(self.imprint.genesis)))
 
     def run(self, t_ms: int, *asks: Ask, **how: Any) -> Batch:
         """Build a batch and make it the new end of the ledger."""
@@ -146,7 +152,8 @@ class Book:
             assert (leaf.seq, leaf.prev, leaf.is_known) == (seq, previous, True)
             assert leaf.time_ms >= time_ms and leaf.epoch >= epoch
             if leaf.entry_type.cause == "request":
-                assert check_evidence(leaf, self.opening().authorities).faults == ()
+                faults = check_evidence(leaf, self.opening().authorities).faults
+                assert faults == (), (leaf.type, faults)
             previous, time_ms, epoch = hashlib.sha256(data).digest(), leaf.time_ms, leaf.epoch
 
 

@@ -1,0 +1,151 @@
+"""Ends: never early, in order, before anything else touches the resource, and not during a holiday."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.expiry import EXPIRIES_MAX, expire
+from gateway.core.opening import start_steps
+from gateway.core.outcome import Context, Recorded
+from gateway.core.state import Draft, Ended, Parameters, ended_key
+from tests.core.book import Book, own_members
+from tests.core.requests import NOW_MS, acquire, did_of, release, renew
+
+
+def holiday(book: Book, t_ms: int, away_ms: int) -> None:
+    """Start the service at `t_ms` after `away_ms` without an entry."""
+    assert book.head is not None
+    book.run(t_ms, steps=start_steps("recovery", is_clean=False, before_ms=t_ms - away_ms), epoch=book.head.epoch + 1)
+
+
+@pytest.mark.parametrize(("t_ms", "written"), [(NOW_MS + 4_999, []), (NOW_MS + 5_000, ["lease.expired"])])
+def test_a_lease_ends_when_log_time_reaches_its_end_and_never_before(t_ms: int, written: list[str]) -> None:
+    book = Book()
+    book.play(NOW_MS, acquire("A", "repo:x", ttlMs=5_000))
+    book.run(t_ms)
+    assert book.types(6) == written
+    book.audit()
+
+
+def test_an_expiry_names_the_lease_its_holder_and_its_stated_end() -> None:
+    book = Book()
+    book.play(NOW_MS, acquire("A", "repo:x", "repo:y", ttlMs=5_000))
+    book.run(NOW_MS + 7_000)
+    leaf = book.leaf(6)
+    assert (leaf.type, leaf.actor, leaf.request) == ("tallystick/lease.expired/1", "gateway", None)
+    assert own_members(leaf) == {
+        "resources": ["repo:x", "repo:y"],
+        "leaseId": "L5",
+        "fencingToken": NOW_MS * 1_000,
+        "holder": did_of("A"),
+        "grantSeq": 5,
+        "expiresAtMs": NOW_MS + 5_000,
+    }
+    assert book.leases() == {}
+    assert book.shelf.get(ended_key("L5")) == Ended(did_of("A"), "expired", 6, NOW_MS + 7_000 + 86_400_000)
+
+
+def test_a_sweep_goes_by_end_then_token_and_stops_at_its_bound() -> None:
+    """river#1105: a full page makes progress, and the rest comes with the next one."""
+    book = Book()
+    for start in range(0, 300, 150):
+        ttls = [9_000 - 10 * n if n % 3 else 5_000 for n in range(start, start + 150)]
+        book.run(NOW_MS, *(acquire("A", f"repo:{start + n}", ttlMs=ttl) for n, ttl in enumerate(ttls)))
+    expected = sorted((r.expires_at_ms, r.fencing_token, r.lease_id) for r in book.leases().values())
+    first = len(book.leaves)
+    for written in (EXPIRIES_MAX, 300 - EXPIRIES_MAX, 0):
+        size = len(book.leaves)
+        book.run(NOW_MS + 9_000)
+        assert len(book.leaves) - size == written
+    assert [book.leaf(seq).text("leaseId") for seq in range(first, first + 300)] == [row[2] for row in expected]
+
+
+def test_a_command_never_meets_a_lease_whose_time_has_come_however_many_are_due() -> None:
+    """The lease it touches is the 301st in line for the sweep, and still ends before the decision."""
+    book = Book()
+    for start in range(0, 300, 150):
+        book.run(NOW_MS, *(acquire("A", f"repo:{n}", ttlMs=1_000) for n in range(start, start + 150)))
+    late = book.entry(NOW_MS, acquire("B", "repo:late", ttlMs=2_000)).text("leaseId")
+    t_ms = NOW_MS + 2_000
+    size = len(book.leaves)
+    batch = book.run(t_ms, acquire("C", "repo:late", at_ms=t_ms), renew("B", late, at_ms=t_ms))
+    assert batch.answers == (Recorded(size + EXPIRIES_MAX + 1, 200), Recorded(size + EXPIRIES_MAX + 2, 409))
+    assert book.types(-3) == ["lease.expired", "lease.granted", "renewal.refused"]
+    assert book.leaf(size + EXPIRIES_MAX).text("leaseId") == late
+    book.audit()
+
+
+@pytest.mark.parametrize("how", ["renew", "release", "release by id"])
+def test_every_call_that_touches_an_ended_lease_ends_it_first(how: str) -> None:
+    book = Book(parameters=Parameters())
+    book.play(NOW_MS, acquire("A", "repo:x", ttlMs=1_000))
+    t_ms = NOW_MS + 1_000
+    ask = {
+        "renew": renew("A", "L5", at_ms=t_ms),
+        "release": release("A", "repo:x", at_ms=t_ms),
+        "release by id": release("A", "repo:x", at_ms=t_ms, leaseId="L5"),
+    }[how]
+    book.play(t_ms, ask)
+    assert book.types(6)[0] == "lease.expired"
+    assert book.leaf(7).value["error"] in ("lease_expired", "not_holder")
+
+
+def test_an_expiry_comes_before_a_command_that_is_turned_away_and_is_true_all_the_same() -> None:
+    book = Book()
+    book.play(NOW_MS, acquire("A", "repo:x", ttlMs=1_000))
+    t_ms = NOW_MS + 1_000
+    batch = book.run(t_ms, acquire("nobody", "repo:x", at_ms=t_ms))
+    assert not isinstance(batch.answers[0], Recorded)
+    assert book.types(6) == ["lease.expired"]
+
+
+def test_no_lease_ends_during_a_holiday_and_each_ends_right_after_it() -> None:
+    """etcd#9496: an outage never ends leases in a mass, and costs one entry for all of them."""
+    book = Book()
+    book.play(NOW_MS, acquire("A", "repo:x", ttlMs=5_000))
+    book.play(NOW_MS, acquire("A", "repo:y", ttlMs=60_000))
+    t_ms = NOW_MS + 20_000
+    holiday(book, t_ms, away_ms=20_000)
+    until = t_ms + 20_000
+    size = len(book.leaves)
+    book.run(until - 1)
+    refused = book.entry(until - 1, acquire("B", "repo:x", at_ms=until - 1))
+    assert refused.value["error"] == "lease_held"
+    assert book.entry(until - 1, renew("A", "L5", at_ms=until - 1, ttlMs=1_000)).type == "tallystick/lease.renewed/1"
+    assert "lease.expired" not in book.types(size)
+    book.run(until + 998)
+    assert book.types(-2) == ["lease.refused", "lease.renewed"] and sorted(book.leases()) == ["L5", "L6"]
+    book.run(until + 999)
+    assert book.types(-1) == ["lease.expired"] and list(book.leases()) == ["L6"]
+
+
+def test_what_fell_due_in_a_holiday_ends_with_it() -> None:
+    book = Book()
+    book.play(NOW_MS, acquire("A", "repo:x", ttlMs=5_000))
+    t_ms = NOW_MS + 4_000
+    holiday(book, t_ms, away_ms=4_000)
+    book.run(t_ms + 3_999)
+    assert list(book.leases()) == ["L5"]
+    book.run(t_ms + 4_000)
+    assert book.types(-1) == ["lease.expired"]
+    assert book.leaf(len(book.leaves) - 1).value["expiresAtMs"] == NOW_MS + 5_000
+
+
+def test_a_refusal_in_a_holiday_counts_the_rest_from_the_effective_end() -> None:
+    book = Book()
+    book.play(NOW_MS, acquire("A", "repo:x", ttlMs=5_000))
+    t_ms = NOW_MS + 4_000
+    holiday(book, t_ms, away_ms=20_000)
+    for _ in range(9):
+        leaf = book.entry(t_ms, acquire("B", "repo:x", at_ms=t_ms))
+    assert leaf.value["retryAfterMs"] == 20_000
+    assert leaf.value["conflict"]["expiresAtMs"] == NOW_MS + 5_000  # type: ignore[index, call-overload]
+
+
+def test_ending_a_lease_early_is_a_broken_invariant() -> None:
+    book = Book()
+    book.play(NOW_MS, acquire("A", "repo:x", ttlMs=5_000))
+    draft = Draft(book.shelf)
+    with pytest.raises(AssertionError, match="before its time"):
+        expire(draft, book.leases()["L5"], Context(NOW_MS + 4_999, 6, Parameters()))
+    assert draft.changes() == ()
