@@ -1,0 +1,117 @@
+"""The load generator: N connections, each one agent that takes and releases a resource of its own, as fast as it can.
+
+It runs in a process of its own (`python -m bench.load`), so that its cost is never counted as the gateway's. It speaks
+HTTP/1.1 over bare streams and signs each request just before it is sent, as an agent would; it checks the status of
+every answer but not the receipts (the verifier has its own bench). One JSON line in (the plan), one out (the result).
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import uvloop
+
+from gateway.client.signing import Draft, new_nonce, sign_request
+from keys.signing import SigningKey
+from verifier.wire import encode_canonical
+
+ACQUIRE = "/api/v1/acp/coordination/lease"
+RELEASE = "/api/v1/acp/coordination/release"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do: `receipts` in all, spread over `connections`; `anchor` is the newcomer's."""
+
+    host: str
+    port: int
+    authority: str
+    origin: str
+    anchor: str
+    connections: int
+    receipts: int
+    first_agent: int
+
+
+@dataclass(slots=True)
+class Worker:
+    """One agent on one connection. Its key is made from its number, so the bench can enrol it beforehand."""
+
+    plan: Plan
+    number: int
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def run(self, receipts: int) -> list[float]:
+        """Return the latency of each receipt in milliseconds."""
+        key = agent_key(self.number)
+        latencies_ms = []
+        for path, body in self.bodies(key.did, receipts):
+            message = self.message(key, path, body)
+            sent = time.perf_counter()
+            self.writer.write(message)
+            await self.answer()
+            latencies_ms.append((time.perf_counter() - sent) * 1_000)
+        self.writer.close()
+        return latencies_ms
+
+    def bodies(self, did: str, receipts: int) -> Iterator[tuple[str, bytes]]:
+        """Acquire, release, acquire, … The lease id is left out of the release: one resource, one lease."""
+        for step in range(receipts):
+            resource = f"bench:agent-{self.number}/{step // 2}"
+            members = {"ledger": self.plan.origin, "actorDid": did, "resource": resource}
+            if step % 2 == 0:
+                yield ACQUIRE, encode_canonical({**members, "ttlMs": 600_000})
+            else:
+                yield RELEASE, encode_canonical(members)
+
+    def message(self, key: SigningKey, path: str, body: bytes) -> bytes:
+        draft = Draft("POST", self.plan.authority, path, "", self.plan.anchor, body, f"bench-{self.number}-{next(KEYS)}")
+        headers = sign_request(draft, key, created_s=int(time.time()), nonce=new_nonce())
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return f"POST {path} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body
+
+    async def answer(self) -> None:
+        """Read one answer; anything but 200 ends the bench, because a refusal is not what is measured."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        body = await self.reader.readexactly(length)
+        if not head.startswith(b"HTTP/1.1 200 "):
+            raise SystemExit(f"bench: {head.split(bytes([13]))[0].decode()}: {body[:500].decode()}")
+
+
+KEYS = count(int(time.time() * 1_000_000))
+
+
+def agent_key(number: int) -> SigningKey:
+    """Return the throw-away key of agent `number`."""
+    return SigningKey(number.to_bytes(32, "big"))
+
+
+async def run(plan: Plan) -> dict[str, object]:
+    """Return receipts, wall seconds and sorted latencies of one round."""
+    share = plan.receipts // plan.connections
+    workers = [
+        Worker(plan, plan.first_agent + index, *await asyncio.open_connection(plan.host, plan.port))
+        for index in range(plan.connections)
+    ]
+    started = time.perf_counter()
+    rounds = await asyncio.gather(*(worker.run(share) for worker in workers))
+    wall_s = time.perf_counter() - started
+    return {"receipts": share * plan.connections, "wallS": wall_s, "latenciesMs": sorted(sum(rounds, []))}
+
+
+def main() -> None:
+    """Read a plan per line from standard input, answer each with a result, until `stop`."""
+    for line in sys.stdin:
+        if line.strip() == "stop":
+            return
+        print(json.dumps(uvloop.run(run(Plan(**json.loads(line))))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
