@@ -1,1 +1,1 @@
-"""Checks by tools that are not ours."""
+"""Checks by programs that are not ours: Go's sumdb, proofbundle, openssl."""

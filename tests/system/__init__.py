@@ -1,1 +1,1 @@
-"""Tests that start real processes."""
+"""Scenes with real processes, real files and real kills."""

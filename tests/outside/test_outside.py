@@ -1,0 +1,114 @@
+"""A receipt of a running gateway is verified by programs that share nothing with us.
+
+`make outside` installs the tools and runs these; in `make test` a missing tool is a visible skip.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.system.process import Gateway
+
+GO_SOURCES = Path("/usr/share/gocode")  # where Debian's golang-golang-x-mod-dev puts x/mod
+VERIFY_GO = Path(__file__).with_name("verify.go")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One receipt, split into the files that the outside tools read."""
+
+    folder: Path
+    vkey: str
+    origin: str
+    leaf: Path
+    proof: Path
+    wrong_leaf: Path
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
+    folder = tmp_path_factory.mktemp("outside")
+    with Gateway(folder / "data") as gateway:
+        gateway.join(folder / "agent")
+        for name in ("a", "b", "c"):
+            gateway.cli(folder / "agent", "lease", "acquire", f"lock:{name}", "--receipt", str(folder / "receipt.json"))
+        vkey = gateway.log_vkey()
+    yield split(folder, vkey)
+
+
+def split(folder: Path, vkey: str) -> Evidence:
+    receipt = json.loads((folder / "receipt.json").read_bytes())
+    leaf = base64.b64decode(receipt["payload"])
+    files = Evidence(
+        folder, vkey, vkey.split("+")[0], folder / "leaf.json", folder / "receipt.tlog-proof", folder / "wrong.json"
+    )
+    files.leaf.write_bytes(leaf)
+    files.wrong_leaf.write_bytes(leaf.replace(b"lock:c", b"lock:d"))
+    files.proof.write_text(receipt["proof"], encoding="utf-8")
+    return files
+
+
+def need(tool: str | None, name: str) -> str:
+    """Return the tool's path; `make outside` sets TALLYSTICK_OUTSIDE=required and then nothing is skipped."""
+    if tool:
+        return tool
+    if os.environ.get("TALLYSTICK_OUTSIDE") == "required":
+        pytest.fail(f"{name} is missing although `make outside` should have installed it")
+    pytest.skip(f"{name} is not installed; run `make outside`")
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env={**os.environ, **environment}, text=True, capture_output=True, timeout=120, check=False
+    )
+
+
+def test_go_sumdb_verifies_checkpoint_and_inclusion(evidence: Evidence) -> None:
+    go = need(shutil.which("go") if (GO_SOURCES / "src/golang.org/x/mod").is_dir() else None, "Go with x/mod")
+    program = str(evidence.folder / "verify-go")
+    environment = {"GO111MODULE": "off", "GOPATH": str(GO_SOURCES), "GOCACHE": str(evidence.folder / "go-cache")}
+    built = run(go, "build", "-o", program, str(VERIFY_GO), **environment)
+    assert built.returncode == 0, built.stderr
+    good = run(program, evidence.vkey, str(evidence.leaf), str(evidence.proof))
+    assert (good.returncode, good.stderr) == (0, "")
+    assert "is in the tree of size" in good.stdout
+    assert run(program, evidence.vkey, str(evidence.wrong_leaf), str(evidence.proof)).returncode == 1
+
+
+def test_proofbundle_verifies_the_tlog_proof(evidence: Evidence) -> None:
+    tool = need(shutil.which("proofbundle", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"),
+                "proofbundle")
+
+    def verdict(leaf: Path) -> subprocess.CompletedProcess[str]:
+        return run(tool, "verify-proof", "--payload-file", str(leaf), "--log-vkey", evidence.vkey,
+                   "--expected-origin", evidence.origin, str(evidence.proof))
+
+    assert verdict(evidence.leaf).returncode == 0, verdict(evidence.leaf).stdout
+    assert verdict(evidence.wrong_leaf).returncode != 0
+
+
+def test_openssl_verifies_the_checkpoint_signature(evidence: Evidence) -> None:
+    openssl = need(shutil.which("openssl"), "openssl")
+    text, _, line = evidence.proof.read_text("utf-8").split("\n\n", 1)[1].partition("\n\n")
+    signature = base64.b64decode(line.split()[2])[4:]
+    key = base64.b64decode(evidence.vkey.split("+", 2)[2])[1:]
+    files = {name: evidence.folder / name for name in ("log.der", "text", "sig", "other")}
+    files["log.der"].write_bytes(bytes.fromhex("302a300506032b6570032100") + key)  # RFC 8410: SPKI header of Ed25519
+    files["text"].write_text(text + "\n", "utf-8")
+    files["other"].write_text(text + "\nmore\n", "utf-8")
+    files["sig"].write_bytes(signature)
+
+    def verdict(message: str) -> subprocess.CompletedProcess[str]:
+        return run(openssl, "pkeyutl", "-verify", "-pubin", "-inkey", str(files["log.der"]), "-keyform", "DER",
+                   "-rawin", "-in", str(files[message]), "-sigfile", str(files["sig"]))
+
+    assert verdict("text").returncode == 0, verdict("text").stderr
+    assert verdict("other").returncode != 0
