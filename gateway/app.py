@@ -12,7 +12,8 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -165,7 +166,7 @@ def _first_use(folder: Path, ledger: Ledger, clock: Clocks) -> FirstUse | None:
 
 async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Settings) -> None:
     """Start listening; on the way out announce the drain first, then stop listening, then wait for the handlers."""
-    _gauges(gateway)
+    _show_figures(gateway)
     gateway.metrics_url = await _open_metrics(stack, gateway.metrics, settings.metrics_port)
     server = Server(gateway.door, error_response=gateway.door.error_response, settings=settings)
     runner = web.ServerRunner(server, shutdown_timeout=settings.drain_seconds)
@@ -195,10 +196,15 @@ async def _announce(drain: Drain, delay_seconds: float) -> None:
     await asyncio.sleep(delay_seconds)
 
 
-def _gauges(gateway: Gateway) -> None:
-    sequencer = gateway.house.sequencer
-    gateway.metrics.gauge("ready", "1 while decisions are made.", lambda: float(sequencer.is_ready))
-    gateway.metrics.gauge("ledger_size", "Entries covered by the newest checkpoint.", lambda: sequencer.confirmed.size)
+def _show_figures(gateway: Gateway) -> None:
+    """Offer what the sequencer counts; read at each scrape, so deciding pays nothing for it."""
+    sequencer, metrics = gateway.house.sequencer, gateway.metrics
+    metrics.gauge("ready", "1 while decisions are made.", lambda: float(sequencer.is_ready))
+    metrics.gauge("ledger_size", "Entries covered by the newest checkpoint.", lambda: sequencer.confirmed.size)
+    metrics.gauge("queue_depth", "Requests that wait to be decided.", lambda: sequencer.queue_depth)
+    metrics.counter("clock_alarms", "Times the wall clock ran ahead.", lambda: sequencer.clock_alarms)
+    for field in fields(sequencer.counters):
+        metrics.counter(field.name, f"Sequencer: {field.name}.", partial(getattr, sequencer.counters, field.name))
 
 
 def _texts(leaf: Leaf, name: str) -> tuple[str, ...]:

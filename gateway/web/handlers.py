@@ -166,7 +166,7 @@ async def wait(house: House, call: Call) -> web.Response:
         raise Refusable("query_malformed", "The query is empty or resource=<name>.")
     resource = unquote(value) if name else None
     parameters = house.ledger.parameters
-    return _picture(house, waitview.wait_view(house.shelf, house.clock.now_ms(), parameters, resource))
+    return _picture(house, waitview.wait_view(house.shelf, house.sequencer.time_ms, parameters, resource))
 
 
 async def leases(house: House, call: Call) -> web.Response:
@@ -176,7 +176,7 @@ async def leases(house: House, call: Call) -> web.Response:
         raise Refusable("query_malformed", "The query is holder=me or holder=<did:key>.")
     reader = _reader(house, call, is_signed=holder == "me")
     did = reader.keyid if holder == "me" and reader else holder
-    return _picture(house, waitview.leases_view(house.shelf, house.clock.now_ms(), did))
+    return _picture(house, waitview.leases_view(house.shelf, house.sequencer.time_ms, did))
 
 
 async def agents(house: House, call: Call) -> web.Response:

@@ -1,0 +1,112 @@
+"""Logs and metrics say what happened to each request, and nothing that is anybody's secret."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.web import logs
+from keys.signing import SigningKey
+from tests.system.process import free_port
+from tests.web.world import World, make, send_raw, world
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """Everything that any logger writes, as the gateway would write it; the loggers are put back afterwards."""
+    root = logging.getLogger()
+    before, level, stream = root.handlers[:], root.level, io.StringIO()
+    logs.configure("DEBUG", stream)
+    yield stream
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def read(lines: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines.getvalue().splitlines()]
+
+
+async def test_one_line_per_request_with_its_fields_and_no_others(public: World, lines: io.StringIO) -> None:
+    reply = await public.acquire("a", "lock:x")
+    mine = [line for line in read(lines) if line.get("requestId") == reply.headers["x-request-id"]]
+    assert len(mine) == 1
+    assert set(mine[0]) == {
+        "timeMs", "level", "logger", "event", "requestId", "route", "status", "code", "seq", "actor", "duration_ms",
+    }  # fmt: skip
+    assert (mine[0]["route"], mine[0]["status"], mine[0]["code"]) == ("lease.acquire", 200, "")
+    assert mine[0]["actor"] == public.agents["a"].did
+    assert isinstance(mine[0]["duration_ms"], float) and isinstance(mine[0]["seq"], int)
+
+
+async def test_a_refused_request_is_logged_with_its_code(public: World, lines: io.StringIO) -> None:
+    await public.get("/nowhere")
+    (line,) = [line for line in read(lines) if line["logger"] == "tallystick.access"]
+    assert (line["route"], line["status"], line["code"]) == ("none", 404, "not_found")
+
+
+async def test_nothing_secret_or_private_is_ever_logged(public: World, lines: io.StringIO) -> None:
+    """Recognisable bodies, signatures, nonces, keys, bearer values and broken headers; then every line is read."""
+    key = await public.agent("a")
+    message = public.signed(key, "lease.acquire", resource="lock:SECRETNAME", idempotency_key="SECRETKEY",
+                            nonce="SECRETNONCE" * 3)  # fmt: skip
+    await public.send(message)
+    await public.send(message)
+    await public.send(message.having("authorization", "Bearer SECRETBEARER"))
+    await public.send(message.having("content-digest", "SECRETDIGEST"))
+    await public.send(public.signed(key, "lease.acquire", body=b"SECRETBODY"))
+    await public.send(public.signed(key, "lease.acquire", resource="lock:x", SECRETMEMBER="SECRETVALUE"))
+    await public.get("/nowhere/SECRETPATH?SECRETQUERY")
+    await send_raw(public.gateway.url, b"GET /SECRETLINE HTTP/9.9\r\nSECRETFIELD: x\r\n\r\n")
+    text = lines.getvalue()
+    assert len(read(lines)) >= 9
+    assert "SECRET" not in text
+    assert dict(message.fields)["signature"].removeprefix("sig=:") not in text
+    for folder in ("keys", "operator", "root"):
+        for path in (public.folder / folder).glob("*.pass"):
+            assert path.read_text("ascii").strip() not in text
+
+
+async def test_an_unforeseen_error_is_logged_with_places_but_without_its_text(
+    public: World, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError("SECRET")
+
+    monkeypatch.setattr(public.gateway.house.sequencer, "submit", broken)
+    await public.send(public.signed(public.operator, "agent.add", agent=SigningKey.generate().did))
+    (line,) = [line for line in read(lines) if line["event"] == "internal_error"]
+    assert line["trace"][-1] == "ZeroDivisionError"
+    assert any("service.py" in frame for frame in line["trace"])
+    assert "SECRET" not in lines.getvalue()
+
+
+async def test_metrics_are_on_a_port_of_their_own_and_count_what_happened(tmp_path: Path) -> None:
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made, metrics_port=free_port()) as place:
+        await place.acquire("a", "lock:x")
+        await place.acquire("b", "lock:x")
+        await place.get("/nowhere")
+        assert (await place.get("/metrics")).status == 404, "never on the public port"
+        url = place.gateway.metrics_url.removesuffix("/metrics")
+        reply = await send_raw(url, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        other = await send_raw(url, b"GET /other HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        size = place.gateway.house.sequencer.confirmed.size
+    assert (reply.status, other.status) == (200, 404)
+    found = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(reply.body.decode())
+        for sample in family.samples
+    }
+    assert found["tallystick_requests_total", "", "200", "lease.acquire"] == 1
+    assert found["tallystick_requests_total", "", "409", "lease.acquire"] == 1
+    assert found["tallystick_requests_total", "404", "none", "not_found"] == 2
+    assert found[("tallystick_ledger_size",)] == size
+    assert found[("tallystick_ready",)] == 1
+    assert found[("tallystick_receipts_total",)] >= 4
+    assert found[("tallystick_batches_total",)] >= 4
+    assert place.agents["a"].did not in reply.body.decode(), "labels come from our tables only"

@@ -1,0 +1,59 @@
+"""The OpenAPI document is valid, complete, and true of what the gateway serves."""
+
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from gateway.actions import ACTIONS
+from gateway.core.refusal import TABLE
+from gateway.web.openapi import openapi
+from gateway.web.problem import ROWS
+from tests.web.world import ORIGIN, World
+from verifier.entries import ACTION_BODIES, ACTION_PATHS, ENTRY_TYPES, body_schema
+
+
+def test_the_document_is_valid_openapi_31() -> None:
+    assert [error.message for error in OpenAPIV31SpecValidator(openapi(ORIGIN)).iter_errors()] == []
+
+
+async def test_the_served_document_is_the_produced_one(public: World) -> None:
+    reply = await public.get("/openapi.json")
+    assert (reply.status, reply.headers["content-type"], reply.json) == (200, "application/json", openapi(ORIGIN))
+
+
+def test_every_action_has_its_operation_and_every_decision_its_body() -> None:
+    paths = openapi(ORIGIN)["paths"]
+    assert isinstance(paths, dict)
+    for action in ACTIONS.values():
+        operation = paths[action.path][action.method.lower()]
+        assert operation["operationId"] == action.name
+        if action.kind == "decision":
+            body = operation["requestBody"]["content"]["application/json"]["schema"]
+            assert body == body_schema(action.name)
+
+
+def test_the_table_of_actions_is_the_verifiers_table_of_bodies() -> None:
+    decisions = {action.name: action.path for action in ACTIONS.values() if action.kind == "decision"}
+    assert decisions == dict(ACTION_PATHS)
+    assert set(decisions) == set(ACTION_BODIES)
+    answered = {entry for action in ACTIONS.values() for entry in action.answers}
+    asked = {row.type for row in ENTRY_TYPES.values() if row.cause == "request" and row.action is not None}
+    assert answered == asked
+
+
+def test_every_problem_code_is_in_the_schema_and_no_name_means_two_things() -> None:
+    components = openapi(ORIGIN)["components"]
+    assert isinstance(components, dict)
+    codes = components["schemas"]["Problem"]["properties"]["code"]["enum"]
+    unreceipted = {row.name for row in TABLE if not row.is_receipted}
+    assert set(codes) == set(ROWS) | unreceipted
+    assert set(ROWS) & {row.name for row in TABLE} == {"outside_window"}
+    assert ROWS["outside_window"].status == next(row.status for row in TABLE if row.name == "outside_window")
+
+
+async def test_every_path_of_the_document_is_served(public: World) -> None:
+    paths = openapi(ORIGIN)["paths"]
+    assert isinstance(paths, dict)
+    for path, methods in paths.items():
+        target = path.format(seq="0", level="0", index="000.p/1")
+        for method in methods:
+            message = (await public.get(target)) if method == "get" else None
+            assert message is None or message.status in (200, 400), (path, message)
