@@ -28,6 +28,7 @@ from verifier.wire import Malformed
 
 FINDINGS_MAX = 1_000  # a forged ledger must not fill memory with complaints
 ROOTS_MAX = 1_024
+JOBS_MAX = 64
 _ZEROS = bytes(32)
 
 
@@ -74,8 +75,8 @@ def check_ledger(path: Path, keyring: Keyring, checkpoint: bytes | None = None, 
             _read_all(audit, jobs)
     except Malformed as error:
         return Report("ledger", (Finding(2, "source_malformed", Outcome.INVALID, str(error)),))
-    except OSError as error:
-        return unreadable("ledger", f"cannot read the ledger: {error.strerror}", "unreadable")
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+        return unreadable("ledger", f"cannot read the ledger: {error}", "unreadable")
     _check_own_checkpoint(audit)
     if checkpoint is not None:
         _check_pinned_checkpoint(audit, checkpoint)
@@ -90,7 +91,7 @@ def _read_all(audit: _Audit, jobs: int) -> None:
             for leaf, evidence in zip(leaves, evidences, strict=True):
                 _relate(audit, leaf, evidence)
     except Malformed as error:
-        audit.say(2, "source_malformed", str(error), audit.tree.size)
+        audit.say(2, "source_malformed", str(error))
 
 
 def _bundles(leaves: Iterator[bytes]) -> Iterator[list[bytes]]:
@@ -162,7 +163,7 @@ def _judged(audit: _Audit, chunks: Iterable[list[Leaf]], jobs: int) -> Iterator[
         for leaves in chunks:
             yield leaves, judge(leaves, audit.relations.authorities)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(min(jobs, JOBS_MAX)) as pool:
         waiting: deque[tuple[list[Leaf], Future[list[Evidence]]]] = deque()
         for leaves in chunks:
             waiting.append((leaves, pool.submit(judge, leaves, audit.relations.authorities)))
