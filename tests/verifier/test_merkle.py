@@ -233,3 +233,9 @@ def test_the_published_consistency_cases_but_one_whose_roots_are_no_hashes() -> 
         if verdict is case["wantErr"]:
             odd.append(len(root1) == 32 and len(root2) == 32)
     assert (len(rows), odd) == (98, [False])
+
+
+def test_a_tree_takes_no_leaf_that_is_not_a_hash() -> None:
+    for wrong in (b"", bytes(31), bytes(33)):
+        with pytest.raises(AssertionError, match="32 bytes"):
+            Tree().append(wrong)

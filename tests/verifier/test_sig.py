@@ -148,3 +148,23 @@ def test_a_strict_key_is_what_libsodium_and_the_curve_call_one(key: bytes) -> No
     point = curve.point_at(y) if y < curve.P else None
     on_curve = point is not None and curve.multiply(curve.L, point) == curve.IDENTITY and y != 1
     assert is_strict_key(key) is on_curve is crypto_core_ed25519_is_valid_point(key)
+
+
+def test_the_rule_holds_by_itself_should_libsodium_ever_move_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a libsodium that accepts everything, our own checks of lengths, S, R and the key still refuse."""
+    monkeypatch.setattr(sig, "crypto_sign_open", lambda signed, key: signed[64:])
+    monkeypatch.setattr(sig, "crypto_core_ed25519_is_valid_point", lambda key: True)
+    monkeypatch.setattr(sig, "is_strict_key", is_strict_key.__wrapped__)
+    key, good = public_key(1), sign(1, b"m")
+    canonical, p_itself = curve.spell(curve.P - 1, 0), curve.spell(curve.P, 1)
+    last_s = (curve.L - 1).to_bytes(32, "little")
+    assert is_valid(key, b"m", good)
+    assert is_valid(key, b"m", good[:32] + last_s)
+    assert canonical in SMALL_ORDER and p_itself in SMALL_ORDER
+    refused_r = [*sorted(SMALL_ORDER), curve.spell(curve.P + 3, 0), curve.spell(curve.P + 18, 1)]
+    assert [is_valid(key, b"m", r + good[32:]) for r in refused_r] == [False] * len(refused_r)
+    assert [is_valid(r, b"m", good) for r in refused_r] == [False] * len(refused_r)
+    for signature in (good[:63], good + b"\x00", good[:32] + curve.L.to_bytes(32, "little"), good[:32] + b"\xff" * 32):
+        assert not is_valid(key, b"m", signature)
+    for wrong in (key[:31], key + b"\x00", b""):
+        assert not is_valid(wrong, b"m", good)
