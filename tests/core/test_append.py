@@ -208,7 +208,7 @@ def test_the_append_only_moves_the_tail_by_one_leaf() -> None:
 
 
 def test_the_largest_request_still_fits_into_a_leaf() -> None:
-    """256 names of 16 KiB together, each of its own scheme, a full body, the longest query, key, nonce and label there are."""
+    """256 names of 16 KiB together, each of its own scheme, a full body, the longest query, key and nonce."""
     book = Book()
     names = [f"s{n:03d}{'x' * 28}:{'y' * 31}" for n in range(256)]
     assert sum(map(len, names)) == 16_384
