@@ -58,8 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemoryError, BrokenPipeError, KeyboardInterrupt) as error:
         # The one place that ends without a report: there is no memory, no reader, or no wish for one.
         sys.stderr.write(f"tallystick-verify: stopped by {type(error).__name__}; nothing was judged\n")
+        if isinstance(error, BrokenPipeError):
+            _close_output()
         return 2
     return report.exit_code
+
+
+def _close_output() -> None:
+    """Close the broken output now, or the interpreter tries again at its end and spoils the exit code."""
+    try:
+        sys.stdout.close()
+    except BrokenPipeError:
+        return
 
 
 def _run(options: argparse.Namespace) -> Report:

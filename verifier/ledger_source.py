@@ -62,7 +62,7 @@ def _open_export(file: BinaryIO) -> Source:
 def _export_leaves(file: BinaryIO, source: Source) -> Iterator[bytes]:
     """Yield the lines up to the empty one, however many the first line promised; then take the checkpoint."""
     while True:
-        line = file.readline(LEAF_BYTES_MAX + 2)
+        line = file.readline(LEAF_BYTES_MAX + 1)
         if line == b"\n":
             break
         if not line.endswith(b"\n"):

@@ -104,7 +104,7 @@ class Report:
             "completeness": self.completeness,
             "directSignature": self.direct_signature,
             "exitCode": self.exit_code,
-            "facts": dict(self.facts),
+            "facts": {name: escape(fact) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
             "failedStep": None if failed is None else failed.step,
             "findings": [_as_object(finding) for finding in self.findings],
             "level": self.level,

@@ -410,12 +410,17 @@ def test_a_partial_bundle_may_have_become_a_longer_one(tmp_path: Path) -> None:
     assert check_ledger(folder, pins(WORKED)).facts["size"] == 12
 
 
+def linked(bundle: Path) -> None:
+    shutil.move(bundle, f"{bundle}0")
+    bundle.symlink_to(f"{bundle}0")
+
+
 DAMAGE: list[tuple[str, Callable[[Path], Any], tuple[int, str]]] = [
     ("a bundle is missing", lambda b: b.unlink(), (2, "source_malformed")),
     ("a bundle has a tail", lambda b: b.write_bytes(b.read_bytes() + b"x"), (2, "source_malformed")),
     ("a bundle is cut", lambda b: b.write_bytes(b.read_bytes()[:-1]), (2, "source_malformed")),
     ("a bundle is empty", lambda b: b.write_bytes(b""), (2, "source_malformed")),
-    ("a bundle is a link", lambda b: (shutil.move(b, f"{b}0"), b.symlink_to(f"{b}0")), (2, "source_malformed")),
+    ("a bundle is a link", linked, (2, "source_malformed")),
     ("a bundle is altered", lambda b: b.write_bytes(b.read_bytes().replace(b"lock:", b"mock:")), (9, "leaf_malformed")),
 ]
 

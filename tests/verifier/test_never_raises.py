@@ -1,140 +1,164 @@
-"""Any bytes at all end in a value or in Malformed, and a changed byte never passes for the original."""
+"""Any bytes in any place end in a report: receipts, pins, keys, ledgers, other files, and the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.verifier.samples import DOCUMENT_TEXT, ORIGIN, ROOT, signed, tree_of
-from tests.verifier.shared import content, ours
-from verifier.checkpoint import parse_checkpoint
-from verifier.did import decode_did
-from verifier.keyring import open_key_document, open_keyring, parse_key_document_text
-from verifier.note import encode_note, parse_note, parse_vkey
-from verifier.policy import parse_policy
-from verifier.proof import encode_proof, parse_proof
-from verifier.wire import (
-    Malformed,
-    decode_base64,
-    decode_decimal,
-    decode_hex,
-    decode_text,
-    encode_canonical,
-    parse_canonical,
-    parse_json,
+from tests.verifier import maker
+from tests.verifier.judging import audit, pins
+from verifier import __main__ as command
+from verifier.keyring import open_keyring
+from verifier.receipt import check_receipt
+from verifier.verdict import Report
+from verifier.wire import Malformed
+
+WORKED = maker.worked()
+FULL = pins(WORKED)
+FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@st.composite
+def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
+    """A good file with a piece replaced, cut out, doubled, or moved; or any bytes."""
+    original = draw(st.sampled_from(originals))
+    start = draw(st.integers(0, len(original)))
+    stop = draw(st.integers(start, min(len(original), start + 40)))
+    piece = draw(
+        st.binary(max_size=12) | st.sampled_from([b'"', b"\\u0000", b"\xff", b"\n", b"{" * 50, b"0", b"=", b"+"])
+    )
+    whole = original[:start] + piece + original[stop:]
+    return draw(st.sampled_from([whole, original[:start], original[start:], piece, original[:stop] + original[start:]]))
+
+
+RECEIPTS = [WORKED.receipt(seq, witnesses=("w1", "w2")) for seq in (0, 5, 6, 10)]
+EXPORTS = [WORKED.export(), maker.opened().export()]
+POLICIES, KEYS = [maker.policy(), maker.policy(None)], [WORKED.keys(), WORKED.keys(version=2)]
+CHECKPOINTS = [WORKED.checkpoint(), WORKED.checkpoint(7, ("w1", "w2", "w3"))]
+
+
+def is_whole(report: Report) -> bool:
+    """A report can always be printed in both forms, and its exit code is one of the five."""
+    text, parsed = report.as_text(), json.loads(report.as_json())
+    return text.isascii() and parsed["exitCode"] == report.exit_code and report.exit_code in range(5)
+
+
+@FEW
+@given(mutated(RECEIPTS), st.sampled_from(["signed", "included", "witnessed"]), st.none() | st.integers())
+def test_any_receipt_ends_in_a_report(receipt: bytes, level: str, now_ms: int | None) -> None:
+    report = check_receipt(receipt, FULL, level=level, now_ms=now_ms)
+    assert is_whole(report)
+    assert report.exit_code != 4
+
+
+@FEW
+@given(mutated(RECEIPTS + CHECKPOINTS))
+def test_any_other_file_of_step_12_ends_in_a_report_and_convicts_nobody(other: bytes) -> None:
+    report = check_receipt(RECEIPTS[1], FULL, others=[other])
+    assert is_whole(report)
+    assert report.exit_code != 4
+
+
+@FEW
+@given(mutated(EXPORTS), st.none() | mutated(CHECKPOINTS))
+def test_any_export_and_checkpoint_end_in_a_report(export: bytes, checkpoint: bytes | None) -> None:
+    report = audit(export, FULL, checkpoint)
+    assert is_whole(report)
+    assert report.exit_code != 4 or checkpoint is not None
+
+
+@FEW
+@given(mutated(POLICIES), mutated(KEYS), st.text(max_size=60) | st.just(maker.root_vkey()))
+def test_any_pins_are_a_keyring_or_malformed(policy: bytes, keys: bytes, root: str) -> None:
+    for document in (keys, KEYS[0]):
+        try:
+            keyring = open_keyring(root=root, document=document, policy=policy)
+        except Malformed:
+            continue
+        assert is_whole(check_receipt(RECEIPTS[1], keyring))
+
+
+@FEW
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "receipt",
+                "ledger",
+                "--json",
+                "--policy",
+                "--root",
+                "--keys",
+                "--level",
+                "signed",
+                "--now",
+                "1",
+                "--also",
+                "--jobs",
+                "--checkpoint",
+                "FILE",
+                "OTHER",
+                "@FILE",
+                "@",
+                "-",
+                "",
+                "\x00",
+                "é\n",
+                "--min-keys-version",
+                "2",
+            ]
+        ),
+        max_size=9,
+    ),
+    st.binary(max_size=80),
 )
-
-BYTE_PARSERS: dict[str, tuple[Callable[[bytes], object], str]] = {
-    "parse_json": (lambda data: parse_json(data, bytes_max=10_000), "json.json"),
-    "parse_canonical": (lambda data: parse_canonical(data, bytes_max=10_000), "json.json"),
-    "decode_text": (lambda data: decode_text(data, bytes_max=10_000), "note.json"),
-    "parse_note": (parse_note, "note.json"),
-    "parse_checkpoint": (parse_checkpoint, "checkpoint.json"),
-    "parse_proof": (parse_proof, "proof.json"),
-    "parse_policy": (parse_policy, "policy.json"),
-    "open_key_document": (lambda data: open_key_document(data, ROOT), "keys.json"),
-    "open_keyring": (lambda data: open_keyring(root=ROOT.vkey, document=data), "keys.json"),
-}
-TEXT_PARSERS: dict[str, Callable[[str], object]] = {
-    "decode_base64": decode_base64,
-    "decode_hex": lambda text: decode_hex(text, len(text) // 2),
-    "decode_decimal": decode_decimal,
-    "decode_did": decode_did,
-    "parse_vkey": parse_vkey,
-    "parse_key_document_text": parse_key_document_text,
-    "open_keyring": lambda text: open_keyring(root=text, document=b""),
-}
-SEEDS = {
-    name: [content(case) for case in ours(file) if len(case["bytes"]) < 4_000]
-    for name, (_, file) in BYTE_PARSERS.items()
-}
-SEED_TEXTS = [
-    ROOT.vkey,
-    DOCUMENT_TEXT,
-    "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK",
-    "AAAA",
-    "00ff",
-    "9007199254740991",
-]
+def test_any_command_line_ends_in_an_exit_code(tmp_path: Path, words: list[str], content: bytes) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    line = [word.replace("FILE", str(file)).replace("OTHER", str(tmp_path)) for word in words]
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        try:
+            code = command.main(line)
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else -1
+    assert code in (0, 1, 2, 3)
 
 
-def value_or_malformed(parse: Callable[[], object]) -> object:
-    try:
-        return parse()
-    except Malformed as error:
-        return str(error).encode("utf-8")  # and its text can be printed
+def test_a_leaf_cannot_write_to_the_terminal_of_its_reader() -> None:
+    """Control characters, right-to-left marks and colours arrive as visible escapes, in both forms."""
+    ledger = maker.Ledger(leaves=WORKED.leaves[:5])
+    ledger.entry("lease.granted", maker.ALICE.did, {"\x1b[31mred\u202e": 1, "\x7f": "\u009b2J"})
+    body = json.dumps({"ledger": maker.ORIGIN, "actorDid": maker.ALICE.did, "\x1b[2J\u202e\x7f": 1})
+    ledger.leaves = ledger.leaves[:5]
+    ledger.grant(maker.ALICE, "lock:a", raw_body=body)
+    report = check_receipt(ledger.receipt(5), FULL)
+    for text in (report.as_text(), report.as_json()):
+        assert text.isascii() and not any(character in text for character in "\x1b\x7f\u202e\u009b")
+    assert "body_malformed" in report.as_text()
 
 
-def mutate(seed: bytes, draw: st.DataObject) -> bytes:
-    start = draw.draw(st.integers(0, len(seed)))
-    stop = draw.draw(st.integers(start, min(len(seed), start + 8)))
-    return seed[:start] + draw.draw(st.binary(max_size=8)) + seed[stop:]
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_what_is_no_verdict_is_exit_2_and_one_sentence(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def stop(*_: object, **__: object) -> Report:
+        raise error
+
+    monkeypatch.setattr(command, "check_receipt", stop)
+    (tmp_path / "policy").write_bytes(maker.policy())
+    (tmp_path / "receipt").write_bytes(RECEIPTS[0])
+    assert command.main(["receipt", str(tmp_path / "receipt"), "--policy", str(tmp_path / "policy")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"tallystick-verify: stopped by {error.__name__}; nothing was judged\n")
 
 
-@pytest.mark.parametrize("name", BYTE_PARSERS)
-@settings(max_examples=150)
-@given(st.data())
-def test_random_bytes_and_changed_samples_end_in_a_value_or_malformed(name: str, data: st.DataObject) -> None:
-    parse, _ = BYTE_PARSERS[name]
-    sample = data.draw(st.sampled_from(SEEDS[name]))
-    value_or_malformed(lambda: parse(mutate(sample, data)))
-    value_or_malformed(lambda: parse(data.draw(st.binary(max_size=200))))
-
-
-@pytest.mark.parametrize("name", TEXT_PARSERS)
-@settings(max_examples=150)
-@given(st.data())
-def test_any_text_lone_surrogates_included_ends_in_a_value_or_malformed(name: str, data: st.DataObject) -> None:
-    anything = st.text(st.characters(), max_size=60)
-    seed = data.draw(st.sampled_from(SEED_TEXTS))
-    cut = data.draw(st.integers(0, len(seed)))
-    for text in (data.draw(anything), seed[:cut] + data.draw(anything) + seed[cut:]):
-        value_or_malformed(lambda text=text: TEXT_PARSERS[name](text))  # type: ignore[misc]
-
-
-@settings(max_examples=300)
-@given(st.data())
-def test_whatever_a_parser_accepts_it_writes_back_byte_for_byte(data: st.DataObject) -> None:
-    changed = {name: mutate(data.draw(st.sampled_from(SEEDS[name])), data) for name in SEEDS}
-    note = value_or_malformed(lambda: encode_note(parse_note(changed["parse_note"])))
-    proof = value_or_malformed(lambda: encode_proof(parse_proof(changed["parse_proof"])))
-    json = value_or_malformed(lambda: encode_canonical(parse_canonical(changed["parse_canonical"], bytes_max=10_000)))
-    for name, written in (("parse_note", note), ("parse_proof", proof), ("parse_canonical", json)):
-        assert written == changed[name] or is_refused(BYTE_PARSERS[name][0], changed[name])
-
-
-def is_refused(parse: Callable[[bytes], object], data: bytes) -> bool:
-    try:
-        parse(data)
-    except Malformed:
-        return True
-    return False
-
-
-def test_every_byte_of_a_signed_key_document_counts() -> None:
-    document = signed(DOCUMENT_TEXT, ROOT, 9)
-    for place in range(len(document)):
-        for change in (1, 0x20, 0x80):
-            changed = document[:place] + bytes([document[place] ^ change]) + document[place + 1 :]
-            assert is_refused(lambda data: open_key_document(data, ROOT), changed), (place, change)
-
-
-def test_every_prefix_of_a_sample_is_refused() -> None:
-    document = signed(DOCUMENT_TEXT, ROOT, 9)
-    proof = next(content(case) for case in ours("proof.json") if case["isWellFormed"])
-    for stop in range(len(document)):
-        assert is_refused(lambda data: open_key_document(data, ROOT), document[:stop])
-    checkpoint_starts = proof.index(b"\n\n") + 2
-    for stop in range(checkpoint_starts + 1):
-        assert is_refused(parse_proof, proof[:stop])
-
-
-def test_the_samples_are_what_they_claim() -> None:
-    """So that the mutations above start from accepted bytes."""
-    assert open_key_document(signed(DOCUMENT_TEXT, ROOT, 9), ROOT).origin == ORIGIN
-    assert tree_of(7).size == 7
-    for name, seeds in SEEDS.items():
-        assert any(not is_refused(BYTE_PARSERS[name][0], seed) for seed in seeds), name
+@pytest.mark.parametrize("hole", [b"[" * 100_000, b'{"a":' * 50_000, b'{"n":' + b"9" * 200_000 + b"}", b'"' * 262_144])
+def test_depth_and_digits_are_bounded_before_any_parser_sees_them(hole: bytes) -> None:
+    report = check_receipt(hole, FULL)
+    assert (report.exit_code, [finding.step for finding in report.findings]) == (1, [2])

@@ -1,0 +1,173 @@
+"""The command as other programs see it: an executable, its exit codes and its one line of JSON.
+
+TALLYSTICK_VERIFY names another executable (any language): the same cases are its conformance test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.verifier import maker
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = shlex.split(os.environ.get("TALLYSTICK_VERIFY", f"{sys.executable} -m verifier"))
+WORKED = maker.worked()
+END = WORKED.value(5)["expiresAtMs"]
+PINS = "--root @root.vkey --keys keys.note --policy policy.txt"
+
+
+def forked() -> maker.Ledger:
+    other = maker.Ledger(leaves=WORKED.leaves[:5], time_ms=WORKED.value(5)["timeMs"] + 1, epoch=2, counter=500)
+    other.grant(maker.ALICE, "lock:other")
+    return other
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every file the cases name."""
+    folder = tmp_path_factory.mktemp("desk")
+    receipt = WORKED.receipt(5, witnesses=("w1", "w2"))
+    files = {
+        "root.vkey": maker.root_vkey().encode() + b"\n",
+        "keys.note": WORKED.keys(),
+        "keys2.note": WORKED.keys(version=2),
+        "policy.txt": maker.policy(),
+        "other-policy.txt": b"log " + maker.STRANGER.vkey("other.example/x").encode() + b"\nquorum none\n",
+        "bad-policy.txt": b"log nonsense\nquorum none\n",
+        "receipt.json": receipt,
+        "plain.json": WORKED.receipt(5),
+        "flipped.json": receipt.replace(b'"payload":"ey', b'"payload":"fy'),
+        "unknown.json": novel(),
+        "fork.json": forked().receipt(5),
+        "ledger.export": WORKED.export(),
+        "cut.export": WORKED.export()[:-200],
+        "checkpoint": WORKED.checkpoint(),
+        "fork.checkpoint": forked().checkpoint(),
+        "empty": b"",
+        "huge": b"x" * 300_000,
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def novel() -> bytes:
+    """A receipt of an entry type that this version does not know."""
+    ledger = maker.Ledger(leaves=WORKED.leaves[:5])
+    ledger.entry("lease.lent", "gateway", {})
+    return ledger.receipt(5)
+
+
+def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*COMMAND, *shlex.split(line)], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+CASES = [  # the command line, its exit code, verdict, failing step, level
+    (f"receipt receipt.json {PINS}", 0, "valid", None, "witnessed 2/3"),
+    (f"receipt receipt.json {PINS} --level witnessed", 0, "valid", None, "witnessed 2/3"),
+    (f"receipt plain.json {PINS} --level signed", 0, "valid", None, "included"),
+    (f"receipt plain.json {PINS} --level witnessed", 3, "valid", None, "included"),
+    ("receipt plain.json --policy policy.txt", 0, "valid", None, "included"),
+    ("receipt plain.json --root @root.vkey --keys keys.note", 0, "valid", None, "included"),
+    (f"receipt plain.json --root {maker.root_vkey()} --keys keys.note", 0, "valid", None, "included"),
+    (f"receipt plain.json {PINS} --now {END - 1}", 0, "valid", None, "included"),
+    (f"receipt plain.json {PINS} --now {END}", 3, "indeterminate", 11, "included"),
+    (f"receipt flipped.json {PINS}", 1, "invalid", 3, "none"),
+    ("receipt plain.json --policy other-policy.txt", 1, "invalid", 5, "none"),
+    (f"receipt unknown.json {PINS}", 3, "indeterminate", 9, "included"),
+    (f"receipt empty {PINS}", 1, "invalid", 2, "none"),
+    (f"receipt huge {PINS}", 1, "invalid", 1, "none"),
+    (f"receipt plain.json {PINS} --also fork.json", 4, "split", 12, "none"),
+    (f"receipt plain.json {PINS} --also checkpoint receipt.json", 0, "valid", None, "included"),
+    (f"receipt nothing.json {PINS}", 2, "unreadable", 0, "none"),
+    (f"receipt . {PINS}", 2, "unreadable", 0, "none"),
+    ("receipt plain.json", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --keys keys.note", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --policy bad-policy.txt", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --policy nothing.txt", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --policy huge", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --root @root.vkey --keys policy.txt", 2, "unreadable", 0, "none"),
+    (f"receipt plain.json {PINS} --also nothing.json", 2, "unreadable", 0, "none"),
+    (f"receipt plain.json {PINS} --min-keys-version 2", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --root @root.vkey --keys keys2.note --min-keys-version 2", 0, "valid", None, "included"),
+    (f"ledger ledger.export {PINS}", 0, "valid", None, "included"),
+    (f"ledger ledger.export {PINS} --checkpoint checkpoint --jobs 2", 0, "valid", None, "included"),
+    ("ledger ledger.export --policy policy.txt", 0, "valid", None, "included"),
+    (f"ledger cut.export {PINS}", 1, "invalid", 2, "none"),
+    (f"ledger empty {PINS}", 1, "invalid", 2, "none"),
+    (f"ledger nothing {PINS}", 2, "unreadable", 0, "none"),
+    (f"ledger ledger.export {PINS} --checkpoint nothing", 2, "unreadable", 0, "none"),
+    (f"ledger ledger.export {PINS} --checkpoint fork.checkpoint", 4, "split", 12, "none"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "verdict", "step", "level"), CASES, ids=[case[0][:60] for case in CASES])
+def test_exit_code_and_json_are_the_protocol(
+    desk: Path, line: str, code: int, verdict: str, step: int | None, level: str
+) -> None:
+    done = run(desk, f"{line} --json")
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (done.returncode, report["exitCode"], done.stderr) == (code, code, "")
+    assert (report["verdict"], report["failedStep"], report["level"]) == (verdict, step, level)
+    assert done.stdout.count("\n") == 1 and done.stdout.isascii()
+
+
+USAGE = [
+    "",
+    "verify",
+    "receipt",
+    "receipt plain.json --level best",
+    "receipt plain.json --now yesterday",
+    "receipt plain.json --now -5",
+    "receipt plain.json --now 1_000",
+    "receipt plain.json --pol policy.txt",
+    "ledger ledger.export --jobs x",
+]
+
+
+@pytest.mark.parametrize("line", USAGE)
+def test_a_wrong_command_line_is_one_sentence_and_exit_2(desk: Path, line: str) -> None:
+    done = run(desk, line)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_the_report_for_a_person_names_verdict_step_and_what_was_not_checked(desk: Path) -> None:
+    done = run(desk, f"receipt flipped.json {PINS}")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "INVALID at step 3: signature_invalid"
+    assert "completeness: unknown" in lines
+    assert "direct signature: invalid" in lines
+    assert lines[-1] == "exit 1: invalid: at least one step failed"
+
+
+def test_a_closed_pipe_is_exit_2_and_one_sentence(desk: Path) -> None:
+    """The reader went away: nothing was judged as far as anybody knows."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    command = [*COMMAND, *shlex.split(f"receipt plain.json {PINS}")]
+    done = subprocess.run(command, cwd=desk, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert done.returncode == 2
+    assert done.stderr == "tallystick-verify: stopped by BrokenPipeError; nothing was judged\n"
+
+
+def test_the_folder_copied_alone_works(desk: Path, tmp_path: Path) -> None:
+    """Strangers audit one folder: with PyNaCl installed it needs nothing else of ours."""
+    shutil.copytree(ROOT / "verifier", tmp_path / "verifier", ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    line = f"{sys.executable} -m verifier ledger ledger.export {PINS} --json"
+    done = subprocess.run(shlex.split(line), cwd=desk, env=environment, capture_output=True, text=True)
+    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (0, "valid")
