@@ -11,8 +11,9 @@ them.
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote
@@ -27,6 +28,7 @@ from gateway.client.errors import (
     LeaseHeld,
     LedgerBehind,
     Refused,
+    RequestRejected,
     SplitView,
     Unreachable,
 )
@@ -45,10 +47,13 @@ from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical
 # Long enough that heartbeats are rare, short enough that a crashed holder blocks nobody for long. Renewed at a third.
 TTL_MS_DEFAULT = 300_000
 START_CHECK_MS = 5_000  # a gateway that is away must not hold up the start; the first call will say so
+END_CHECK_MS = 2_000
+PROOF_PERIOD_MS = 60_000
 WAIT_PATH = ACTIONS["coordination.wait"].path
 LEASES_PATH = ACTIONS["lease.list"].path
 AGENTS_PATH = ACTIONS["agent.list"].path
 RECEIPT_PATH = ACTIONS["receipt.get"].path
+_log = logging.getLogger("tallystick.client")
 _ENDED = frozenset(
     {"lease_unknown", "lease_not_yours", "lease_released", "lease_expired", "lease_mismatch", "not_holder"}
 )
@@ -71,6 +76,7 @@ class Agent:
         self._connect = connect
         self._transport: Transport | None = None
         self._caller: Caller | None = None
+        self._proven_ms = 0
 
     @classmethod
     def open(cls, profile: Profile | Path | str | None = None) -> Agent:
@@ -183,29 +189,51 @@ class Agent:
     async def check_history(self, *, until_ms: int | None = None) -> Checkpoint:
         """Fetch the newest checkpoint and check that it contains all this agent knew before; return it.
 
-        Runs at the start of every session that remembers something. LedgerBehind when the gateway shows less than it
-        once signed, SplitView when the two trees contradict each other; either is shown to the gateway as well.
+        Runs at the start of every session. LedgerBehind when the gateway shows less than it once signed, SplitView when
+        two trees contradict each other; either is shown to the gateway as well.
         """
-        known = self.caller.seen.newest
         note = await self.caller.fetch(f"{self._prefix}/checkpoint", until_ms=until_ms)
-        newest = self._open_checkpoint(note)
-        if known is not None and newest.size < known.size:
+        fetched, known = self._open_checkpoint(note), self.caller.seen.newest
+        if fetched.size < known.size:
             await self.caller.dispute(encode_note(known.note))
-            raise LedgerBehind(newest.size, known.size)
-        if known is not None and not await is_extension(self._fetch_tile, known, newest):
-            await self.caller.dispute(encode_note(known.note), note)
-            raise _split(known, newest)
-        await self.caller.remember(newest)
-        return newest
+            raise LedgerBehind(fetched.size, known.size)
+        await self._prove(known, until_ms)
+        await self._prove(fetched, until_ms)
+        return fetched
+
+    async def prove_history(self, *, until_ms: int | None = None) -> None:
+        """Check that the newest checkpoint in hand contains all that was proven before; SplitView when it doesn't.
+
+        Runs at the end of every session and about once a minute beside the heartbeats of a held lease.
+        """
+        await self._prove(self.caller.seen.newest, until_ms)
+        self._proven_ms = self.clock.steady_ms()
+
+    @property
+    def is_proof_due(self) -> bool:
+        """Whether the last proof of history is more than a minute old."""
+        return self.clock.steady_ms() - self._proven_ms >= PROOF_PERIOD_MS
+
+    async def _prove(self, checkpoint: Checkpoint, until_ms: int | None) -> None:
+        proven = self.caller.seen.proven
+        await self.caller.remember(checkpoint)
+        if checkpoint.size <= proven.size:
+            return
+
+        async def fetch(path: str) -> bytes:
+            return await self.caller.fetch(f"{self._prefix}/{path}", until_ms=until_ms)
+
+        if not await is_extension(fetch, proven, checkpoint):
+            notes = [encode_note(known.note) for known in (proven, checkpoint) if known.note.lines]
+            await self.caller.dispute(*notes)
+            raise _split(proven, checkpoint)
+        self.caller.seen.prove(checkpoint)
 
     @property
     def _prefix(self) -> str:
         """The path below which the ledger's public files lie: what follows the host in its origin."""
         _, slash, path = self.profile.address.origin.partition("/")
         return slash + path
-
-    def _fetch_tile(self, path: str) -> Awaitable[bytes]:
-        return self.caller.fetch(f"{self._prefix}/{path}")
 
     def _open_checkpoint(self, note: bytes) -> Checkpoint:
         try:
@@ -225,21 +253,25 @@ class Agent:
         self._transport = self._connect(self.profile.address.url)
         try:
             self._caller = Caller(self.profile, self._transport, self.clock, self._jitter)
-            if self._caller.seen.newest is not None:
-                await self.check_history(until_ms=self.clock.steady_ms() + START_CHECK_MS)
+            await self.check_history(until_ms=self.clock.steady_ms() + START_CHECK_MS)
         except Unreachable:
             pass  # whoever needs the gateway will hear it from the first call
         except BaseException:
             await self._transport.close()
             raise
+        self._proven_ms = self.clock.steady_ms()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._transport is not None, "entered"
-        await self._transport.close()
-        self.caller.seen.save()
+        try:
+            await self.prove_history(until_ms=self.clock.steady_ms() + END_CHECK_MS)
+        except (Unreachable, RequestRejected) as unproven:
+            _log.warning("the end of this session could not be proven; the next one starts before it: %s", unproven)
+        finally:
+            await self._transport.close()
 
 
 def _named(resources: str | Sequence[str]) -> JsonObject:

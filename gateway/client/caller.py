@@ -150,7 +150,6 @@ class Caller:
         except SplitView as split:
             await self.dispute(split.ours, split.theirs)
             raise
-        self.seen.save_sometimes(self.clock.steady_ms())
 
     async def _retrying(self, attempt: Callable[[int], Awaitable[T]], until_ms: int | None) -> T:
         deadline_ms = self.clock.steady_ms() + RETRY_MS if until_ms is None else until_ms
@@ -237,7 +236,7 @@ class Caller:
 
     async def _unknown_history(self, problem: RequestRejected) -> Exception:
         """The gateway denies a checkpoint: show it the note, whose signature is its own."""
-        if self.seen.newest is not None:
+        if self.seen.newest.note.lines:  # a newcomer's entry 0 is pinned, not signed
             await self.dispute(encode_note(self.seen.newest.note))
         return UnknownHistory(problem.status, problem.code, problem.detail, _KEEP_NOTE)
 

@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -46,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"tallystick {argv[0]}: {escape(str(error))}", file=sys.stderr)
         return USAGE
     except ClientError as error:
-        return report(argv[0], error, is_json=getattr(arguments, "json", False))
+        return _report(argv[0], error, arguments)
     except KeyboardInterrupt:
         return SIGNAL_BASE + 2
 
@@ -281,9 +282,14 @@ def _write_receipt(path: Path, receipt: VerifiedReceipt) -> None:
         ) from error
 
 
-def report(command: str, error: ClientError, *, is_json: bool) -> int:
+def _report(command: str, error: ClientError, arguments: argparse.Namespace) -> int:
+    """Say what is in the way. A refusal has a receipt like any decision, and --receipt asks for it."""
     code = exit_code_of(error)
-    if is_json:
+    path = getattr(arguments, "receipt", None)
+    if isinstance(error, Refused) and path is not None:
+        with suppress(OSError):  # the refusal itself is the news
+            replace_file(path, error.receipt.data)
+    if getattr(arguments, "json", False):
         known = facts(error.receipt) if isinstance(error, Refused) else {"error": type(error).__name__}
         print(json.dumps({"ok": False, **known, "message": explain(error), "exitCode": code}))
     else:

@@ -35,6 +35,7 @@ OnLost = Callable[[str], None]
 OnGrant = Callable[[Grant], None]  # called with the first grant and with every renewal
 # The longest nap of the heartbeats: timers stand still while a machine is suspended, so the end is looked for often.
 NAP_MS = 1_000
+PROOF_MS = 2_000
 RELEASE_MS = 10_000  # how long a release is retried at the end; the lease runs out by itself anyway
 
 _log = logging.getLogger("tallystick.client")
@@ -186,8 +187,8 @@ class HeldLease:
             due_ms = self.grant.sent_ms + beat_period_ms(self.grant.ttl_ms)
             if due_ms > clock.steady_ms():
                 await clock.sleep(min(due_ms - clock.steady_ms(), self.trust_ends_in_ms, NAP_MS))
-            elif not await self._renew():
-                return
+            elif await self._renew() and self._agent.is_proof_due:
+                await self._prove_history()
 
     async def _renew(self) -> bool:
         """Renew once, retrying until trust ends; return whether the lease is still trusted."""
@@ -208,6 +209,17 @@ class HeldLease:
         else:
             self._extend(grant)
         return self.is_trusted
+
+    async def _prove_history(self) -> None:
+        """Check now and then that the ledger this lease stands in has only grown; never at the cost of a heartbeat."""
+        until_ms = self._agent.clock.steady_ms() + min(PROOF_MS, self.trust_ends_in_ms // 4)
+        try:
+            await self._agent.prove_history(until_ms=until_ms)
+        except (Unreachable, RequestRejected) as error:
+            _log.info("history could not be proven just now: %s", error)
+        except ClientError as error:
+            _log.error("lease %s stands in a ledger that can't be trusted: %s", self.lease_id, error)
+            self._lose(type(error).__name__)
 
     def _extend(self, grant: Grant) -> None:
         """Take a renewal that came before trust ended; one that came later brings nothing back."""

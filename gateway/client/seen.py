@@ -1,14 +1,17 @@
-"""Remembers the newest checkpoint this client verified, and notices when a gateway shows another history.
+"""Remembers which history this client has seen, and notices when a gateway shows another one.
 
-Every request carries that checkpoint as its anchor, so every agent is a witness of its ledger. What is compared:
+Every request carries the newest verified checkpoint as its anchor, so every agent is a witness of its ledger. Two
+things are kept apart:
 
-* the same size with another root, always, against the checkpoints of the last SIZES_MAX sizes and against the file that
-  other processes of this profile write: two signed notes that contradict each other are the proof (SplitView);
-* growth (that a larger tree still contains the smaller one) by history.py, from the public hash tiles;
-* a checkpoint smaller than the newest is no contradiction: a retry gets the answer as it was first given.
+* `newest`: the largest checkpoint that a pinned log key signed. The same size with another root, among the last
+  SIZES_MAX sizes or in the file that other processes of this profile write, is a SplitView at once: two signed notes
+  that contradict each other. A smaller one is no contradiction, for a retry gets the answer as it was first given.
+* `proven`: the largest checkpoint that is known to contain all earlier ones, down to the pinned entry 0 (history.py
+  builds the proof from public hash tiles, at the start and end of a session and about once a minute of heartbeats).
 
-The file is replaced atomically and never with a smaller size. It is written at most once a second and at the end;
-a crash in between costs a second of memory, never a torn file.
+Only what is proven is written to the file: if a gateway forks in the middle of a session that ends before the next
+proof, the following session still starts from the history before the fork. The file is replaced atomically and never
+with a smaller size.
 """
 
 from __future__ import annotations
@@ -23,11 +26,10 @@ from pathlib import Path
 from gateway.client.errors import ProfileError, SplitView
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.keyring import Keyring, covers
-from verifier.note import encode_note, is_signed_once
+from verifier.note import Note, encode_note, is_signed_once
 from verifier.wire import TEXT_BYTES_MAX, Malformed, encode_base64
 
 SIZES_MAX = 512
-SAVE_PERIOD_MS = 1_000
 
 
 class Seen:
@@ -37,47 +39,50 @@ class Seen:
         self._path = path
         self._keyring = keyring
         self._origin = origin
-        self._genesis = genesis
         self._by_size: OrderedDict[int, Checkpoint] = OrderedDict()
-        self._saved_ms = 0
-        self.newest: Checkpoint | None = None
-        self._merge_file()
+        # A newcomer pins entry 0: its hash is the root of the tree of size 1. Nobody has to sign that.
+        self.newest = Checkpoint(origin, 1, genesis, Note("", ()))
+        self.proven = self.newest
+        file = self._open_file()
+        if file is not None:
+            self.remember(file)
+            self.proven = file
 
     @property
     def anchor(self) -> str:
-        """The value of the header `tallystick-anchor`; a newcomer pins entry 0, whose hash is the root at size 1."""
-        size, root = (1, self._genesis) if self.newest is None else (self.newest.size, self.newest.root)
-        return f"{self._origin} {size} {encode_base64(root)}"
+        """The value of the header `tallystick-anchor`."""
+        return f"{self._origin} {self.newest.size} {encode_base64(self.newest.root)}"
 
     def remember(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint that has been verified; SplitView when it contradicts one that was kept before."""
-        known = self._by_size.setdefault(checkpoint.size, checkpoint)
-        _check_agree(known, checkpoint)
-        if self.newest is None or checkpoint.size > self.newest.size:
+        _check_agree(self._by_size.setdefault(checkpoint.size, checkpoint), checkpoint)
+        if checkpoint.size > self.newest.size:
             self.newest = checkpoint
         while len(self._by_size) > SIZES_MAX:
             self._by_size.popitem(last=False)
 
-    def save_sometimes(self, steady_ms: int) -> None:
-        """Save unless that was done within the last second."""
-        if steady_ms - self._saved_ms >= SAVE_PERIOD_MS:
-            self._saved_ms = steady_ms
-            self.save()
+    def prove(self, checkpoint: Checkpoint) -> None:
+        """Take note that `checkpoint` extends what was proven before, and write it down."""
+        self.remember(checkpoint)
+        if checkpoint.size > self.proven.size:
+            self.proven = checkpoint
+            self._save()
 
-    def save(self) -> None:
-        """Write the newest checkpoint; keeps what another process wrote when that is newer."""
-        if self._path is None or self.newest is None:
+    def _save(self) -> None:
+        if self._path is None:
             return
         with _locked(self._path):
-            self._merge_file()
-            replace_file(self._path, encode_note(self.newest.note))
+            file = self._open_file()
+            if file is not None:
+                self.remember(file)  # another process of this profile has a voice in what happened
+            if file is None or file.size < self.proven.size:
+                replace_file(self._path, encode_note(self.proven.note))
 
-    def _merge_file(self) -> None:
+    def _open_file(self) -> Checkpoint | None:
         if self._path is None or not self._path.exists():
-            return
+            return None
         try:
-            note = read_bounded(self._path)
-            self.remember(open_checkpoint(note, self._keyring, self._origin))
+            return open_checkpoint(read_bounded(self._path), self._keyring, self._origin)
         except (Malformed, OSError) as error:
             raise ProfileError(
                 f"{self._path} can't be used: {error}. It is this agent's memory of the ledger: restore it from a "

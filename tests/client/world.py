@@ -255,6 +255,7 @@ class LocalGateway:
     views: dict[str, JsonObject] = field(default_factory=dict)
     disputes: list[bytes] = field(default_factory=list)
     refusals: int = 0
+    ahead_ms: int = 0  # of the ledger's clock
     is_closed: bool = False
 
     def agent(self, agent: SigningKey = ALICE, home: Path | None = None) -> Agent:
@@ -287,8 +288,13 @@ class LocalGateway:
         if request.target == "/main/checkpoint":
             return Reply(200, {}, self.book.checkpoint())
         if request.target.startswith("/main/tile/0/000"):
-            return Reply(200, {}, b"".join(self.book.tree.node(0, n) for n in range(self.book.tree.size)))
+            width = int(request.target.partition(".p/")[2] or 256)
+            return Reply(200, {}, b"".join(self.book.tree.node(0, n) for n in range(width)))
         return Reply(404, {}, encode_canonical({"code": "not_found", "detail": request.target}))
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.wall_ms() + self.ahead_ms
 
     def _answer(self, request: Request) -> Reply:
         assert request.body is not None
@@ -303,10 +309,10 @@ class LocalGateway:
         return known
 
     def append(self, name: str, members: JsonObject, actor: str, request: Request) -> int:
-        return self.book.append(name, members, actor=actor, time_ms=self.clock.wall_ms(), request=request.evidence)
+        return self.book.append(name, members, actor=actor, time_ms=self.now_ms, request=request.evidence)
 
     def _decide(self, path: str, body: JsonObject, actor: str) -> tuple[str, JsonObject]:
-        now = self.clock.wall_ms()
+        now = self.now_ms
         self.live = {name: live for name, live in self.live.items() if live.expires_at_ms > now}
         ttl = body.get("ttlMs", 30_000)
         assert isinstance(ttl, int)
