@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 
 import uvloop
 
 from gateway.client.signing import Draft, new_nonce, sign_request
 from keys.signing import SigningKey
-from verifier.wire import encode_canonical
+from verifier.wire import JsonObject, encode_canonical
 
 ACQUIRE = "/api/v1/acp/coordination/lease"
 RELEASE = "/api/v1/acp/coordination/release"
@@ -63,14 +63,16 @@ class Worker:
         """Acquire, release, acquire, … The lease id is left out of the release: one resource, one lease."""
         for step in range(receipts):
             resource = f"bench:agent-{self.number}/{step // 2}"
-            members = {"ledger": self.plan.origin, "actorDid": did, "resource": resource}
+            members: JsonObject = {"ledger": self.plan.origin, "actorDid": did, "resource": resource}
             if step % 2 == 0:
                 yield ACQUIRE, encode_canonical({**members, "ttlMs": 600_000})
             else:
                 yield RELEASE, encode_canonical(members)
 
     def message(self, key: SigningKey, path: str, body: bytes) -> bytes:
-        draft = Draft("POST", self.plan.authority, path, "", self.plan.anchor, body, f"bench-{self.number}-{next(KEYS)}")
+        draft = Draft(
+            "POST", self.plan.authority, path, "", self.plan.anchor, body, f"bench-{self.number}-{next(KEYS)}"
+        )
         headers = sign_request(draft, key, created_s=int(time.time()), nonce=new_nonce())
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return f"POST {path} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body
@@ -102,7 +104,7 @@ async def run(plan: Plan) -> dict[str, object]:
     started = time.perf_counter()
     rounds = await asyncio.gather(*(worker.run(share) for worker in workers))
     wall_s = time.perf_counter() - started
-    return {"receipts": share * plan.connections, "wallS": wall_s, "latenciesMs": sorted(sum(rounds, []))}
+    return {"receipts": share * plan.connections, "wallS": wall_s, "latenciesMs": sorted(chain.from_iterable(rounds))}
 
 
 def main() -> None:

@@ -51,8 +51,10 @@ def report(receipts: int) -> Iterator[str]:
     yield "| verified | cores | per second | wall µs × cores per signature | bare check µs | ratio |"
     yield "| --- | --: | --: | --: | --: | --: |"
     for line in lines:
-        yield (f"| {line.what} | {line.cores} | {line.per_second:,.0f} | {line.us_per_check:.0f} | {line.bare_us:.0f} "
-               f"| {line.us_per_check / line.bare_us:.2f} |")
+        yield (
+            f"| {line.what} | {line.cores} | {line.per_second:,.0f} | {line.us_per_check:.0f} | {line.bare_us:.0f} "
+            f"| {line.us_per_check / line.bare_us:.2f} |"
+        )
 
 
 def fetch(bench: Bench, seqs: range) -> list[bytes]:
@@ -69,7 +71,8 @@ def publish(bench: Bench) -> tuple[Keyring, Path, int]:
     """Return the pins, the exported ledger and how many entries it has."""
     public = bench.folder / "public"
     keyring = open_keyring(
-        root=(public / "root.vkey").read_text("ascii").strip(), document=(public / "keys.note").read_bytes(),
+        root=(public / "root.vkey").read_text("ascii").strip(),
+        document=(public / "keys.note").read_bytes(),
         policy=(public / "policy.txt").read_bytes(),
     )
     reader = Reader(bench.folder / "ledger.sqlite3")

@@ -84,12 +84,23 @@ def test_go_sumdb_verifies_checkpoint_and_inclusion(evidence: Evidence) -> None:
 
 
 def test_proofbundle_verifies_the_tlog_proof(evidence: Evidence) -> None:
-    tool = need(shutil.which("proofbundle", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"),
-                "proofbundle")
+    tool = need(
+        shutil.which("proofbundle", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"),
+        "proofbundle",
+    )
 
     def verdict(leaf: Path) -> subprocess.CompletedProcess[str]:
-        return run(tool, "verify-proof", "--payload-file", str(leaf), "--log-vkey", evidence.vkey,
-                   "--expected-origin", evidence.origin, str(evidence.proof))
+        return run(
+            tool,
+            "verify-proof",
+            "--payload-file",
+            str(leaf),
+            "--log-vkey",
+            evidence.vkey,
+            "--expected-origin",
+            evidence.origin,
+            str(evidence.proof),
+        )
 
     assert verdict(evidence.leaf).returncode == 0, verdict(evidence.leaf).stdout
     assert verdict(evidence.wrong_leaf).returncode != 0
@@ -107,8 +118,21 @@ def test_openssl_verifies_the_checkpoint_signature(evidence: Evidence) -> None:
     files["sig"].write_bytes(signature)
 
     def verdict(message: str) -> subprocess.CompletedProcess[str]:
-        return run(openssl, "pkeyutl", "-verify", "-pubin", "-inkey", str(files["log.der"]), "-keyform", "DER",
-                   "-rawin", "-in", str(files[message]), "-sigfile", str(files["sig"]))
+        return run(
+            openssl,
+            "pkeyutl",
+            "-verify",
+            "-pubin",
+            "-inkey",
+            str(files["log.der"]),
+            "-keyform",
+            "DER",
+            "-rawin",
+            "-in",
+            str(files[message]),
+            "-sigfile",
+            str(files["sig"]),
+        )
 
     assert verdict("text").returncode == 0, verdict("text").stderr
     assert verdict("other").returncode != 0

@@ -31,16 +31,31 @@ class Gateway:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start(self) -> None:
         """Start it and return when it is ready to decide; a gateway that ends by itself raises with its log."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", "--dev", "--data", str(self.data),
-                 "--listen", f"127.0.0.1:{self.port}", *self.options],
-                cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                [
+                    sys.executable,
+                    "-m",
+                    "gateway",
+                    "serve",
+                    "--dev",
+                    "--data",
+                    str(self.data),
+                    "--listen",
+                    f"127.0.0.1:{self.port}",
+                    *self.options,
+                ],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self.is_ready():
@@ -92,8 +107,18 @@ class Gateway:
         """Export the ledger and let the real verifier check it; its JSON report."""
         run_cli("ledger", "export", "--data", str(self.data), "--out", str(out)).check_returncode()
         public = self.data / "public"
-        result = run_module("verifier", "ledger", str(out), "--root", self.root_vkey(), "--keys",
-                            str(public / "keys.note"), "--policy", str(public / "policy.txt"), "--json")
+        result = run_module(
+            "verifier",
+            "ledger",
+            str(out),
+            "--root",
+            self.root_vkey(),
+            "--keys",
+            str(public / "keys.note"),
+            "--policy",
+            str(public / "policy.txt"),
+            "--json",
+        )
         assert result.returncode == 0, (result.stdout, result.stderr)
         report: dict[str, object] = json.loads(result.stdout)
         return report
@@ -104,8 +129,9 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_module(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, text=True, capture_output=True,
-                          timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, text=True, capture_output=True, timeout=120, check=False
+    )
 
 
 def free_port() -> int:

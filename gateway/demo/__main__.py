@@ -1,0 +1,246 @@
+"""`tallystick demo`: the whole promise in half a minute, and exit code 0 only if every part of it held.
+
+A gateway with throw-away keys, a swarm that replays real work under leases, two workers killed; then, with the gateway
+gone, every receipt and the whole ledger are verified offline, and one flipped byte is refused. What it made stays in a
+folder, so that you can verify it again yourself. It asserts relations, never counts: the counts depend on the machine.
+"""
+
+import argparse
+import asyncio
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.client.agent import Agent
+from gateway.client.join import join
+from gateway.client.profile import open_profile
+from gateway.demo.checks import count, expired_holders, overlaps, path_of, spans
+from gateway.demo.recorder import Record, leaf_of
+from gateway.demo.server import running
+from gateway.demo.swarm import TTL_MS, Swarm
+from gateway.demo.trace import read_pieces
+from verifier.entries import ACTION_PATHS
+from verifier.keyring import open_keyring
+from verifier.ledger_source import open_source
+from verifier.receipt import check_receipt
+from verifier.wire import (
+    LEAF_BYTES_MAX,
+    RECEIPT_BYTES_MAX,
+    JsonObject,
+    decode_base64,
+    encode_base64,
+    parse_canonical,
+    parse_json,
+)
+
+COMPRESSION = 600  # the trace's 107 minutes pass in 11 s, and what collides waits a little longer
+EXPIRY_SECONDS_MAX = 30
+PROGRESS_PIECES = 10
+PUBLISHED = ("root.vkey", "keys.note", "policy.txt")
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the demo saw; `failures` is empty when every promise held."""
+
+    failures: list[str] = field(default_factory=list)
+
+    def expect(self, is_true: bool, promise: str) -> None:
+        """Print a promise and whether it held."""
+        print(f"  {'ok  ' if is_true else 'FAIL'}  {promise}")
+        if not is_true:
+            self.failures.append(promise)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the demo; 0 when everything it promises was true, 1 otherwise."""
+    parser = argparse.ArgumentParser(
+        prog="tallystick demo",
+        description="A swarm replays real work under leases; then everything is verified offline.",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("demo-out"),
+        metavar="DIR",
+        help="folder for the receipt, the ledger and the keys; replaced (default ./demo-out)",
+    )
+    parser.add_argument(
+        "--compression",
+        type=float,
+        default=COMPRESSION,
+        metavar="N",
+        help=f"how many times faster than life the trace is replayed (default {COMPRESSION})",
+    )
+    told = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="tallystick-demo-") as folder:
+        verdict = asyncio.run(play(Path(folder), told.out, told.compression))
+    return _close(verdict, told.out)
+
+
+async def play(folder: Path, out: Path, compression: float) -> Verdict:
+    """Run the swarm against a fresh gateway in `folder`, then judge what it left, with the gateway stopped."""
+    pieces = read_pieces(compression)
+    workers = len({piece.worker for piece in pieces})
+    print(
+        f"1. A gateway with throw-away keys, and {workers} workers with {len(pieces)} pieces of real work "
+        f"({compression:g} times as fast as it was)."
+    )
+    data = folder / "data"
+    async with running(data, folder / "gateway.log") as url:
+        root = (data / "public" / "root.vkey").read_text("ascii").strip()
+        await join(url, root, folder / "visitor")
+        pins = open_profile(folder / "visitor")
+        swarm = Swarm(pins, root, (data / "public" / "keys.note").read_bytes(), folder)
+        started_s = time.perf_counter()
+        await swarm.run(pieces, lambda: _progress(swarm, len(pieces)))
+        await _await_expiries(folder / "visitor", swarm)
+        seconds = time.perf_counter() - started_s
+    _progress(swarm, len(pieces), end="\n")
+    _keep(data, out, swarm.record)
+    verdict = Verdict()
+    leaves = _read_ledger(out / "ledger.export")
+    _tell(swarm, leaves, seconds)
+    _judge(verdict, swarm, leaves)
+    _verify(verdict, out, swarm.record)
+    return verdict
+
+
+async def _await_expiries(home: Path, swarm: Swarm) -> None:
+    """Wait until the ledger has taken back what the killed workers held."""
+    async with Agent.open(home) as agent, asyncio.timeout(EXPIRY_SECONDS_MAX):
+        for did in swarm.killed:
+            await _await_nothing_held(agent, did)
+
+
+async def _await_nothing_held(agent: Agent, did: str) -> None:
+    if await agent.leases(did):
+        await asyncio.sleep(TTL_MS / 10_000)
+        await _await_nothing_held(agent, did)
+
+
+def _progress(swarm: Swarm, pieces: int, end: str = "") -> None:
+    """Rewrite one line at a terminal; elsewhere print a line each PROGRESS_PIECES pieces."""
+    counts = count(swarm.record.leaves.values())
+    line = (
+        f"   {swarm.done}/{pieces} pieces, {counts.get('lease.granted', 0)} leases granted, "
+        f"{counts.get('lease.refused', 0)} requests refused, {len(swarm.killed)} workers killed"
+    )
+    if sys.stdout.isatty():
+        print(f"\r{line}", end=end, flush=True)
+    elif end or swarm.done >= swarm.told + PROGRESS_PIECES:
+        swarm.told = swarm.done
+        print(line, flush=True)
+
+
+def _keep(data: Path, out: Path, record: Record) -> None:
+    """Put what a stranger needs into `out`: pins, ledger, one receipt, and the same with one byte flipped."""
+    if out.is_dir():
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    for name in PUBLISHED:
+        shutil.copyfile(data / "public" / name, out / name)
+    _run("gateway", "ledger", "export", "--data", str(data), "--out", str(out / "ledger.export"), check=True)
+    grants = [seq for seq, leaf in record.leaves.items() if "lease.granted" in str(leaf["type"])]
+    receipt = record.receipts[max(grants)]
+    (out / "receipt.json").write_bytes(receipt)
+    (out / "flipped.json").write_bytes(_flip(receipt))
+
+
+def _flip(receipt: bytes) -> bytes:
+    """Return the receipt with one bit changed in the middle byte of its leaf."""
+    payload = str(parse_json(receipt, bytes_max=RECEIPT_BYTES_MAX)["payload"])
+    leaf = bytearray(decode_base64(payload))
+    leaf[len(leaf) // 2] ^= 1
+    return receipt.replace(payload.encode(), encode_base64(bytes(leaf)).encode())
+
+
+def _read_ledger(export: Path) -> list[JsonObject]:
+    with open_source(export) as source:
+        return [parse_canonical(leaf, bytes_max=LEAF_BYTES_MAX) for leaf in source.leaves]
+
+
+def _tell(swarm: Swarm, leaves: list[JsonObject], seconds: float) -> None:
+    counts, times_ms = count(leaves), sorted(swarm.record.latencies_ms)
+    holders = {leaf["holder"] for leaf in leaves if "conflict" in leaf}
+    print(f"""
+2. What the ledger says
+   granted {counts.get("lease.granted", 0)}, refused {counts.get("lease.refused", 0)} (naming {len(holders)} different \
+holders), expired {counts.get("lease.expired", 0)}, renewed {counts.get("lease.renewed", 0)}, \
+released {counts.get("lease.released", 0)}; {len(leaves)} entries
+   answer times p50 {times_ms[len(times_ms) // 2]:.1f} ms, p99 {times_ms[len(times_ms) * 99 // 100]:.1f} ms; \
+{len(swarm.record.receipts) / seconds:.0f} receipts/s over {seconds:.0f} s (the trace sets the pace, not the gateway)
+""")
+
+
+def _judge(verdict: Verdict, swarm: Swarm, leaves: list[JsonObject]) -> None:
+    """Check the relations that must hold however fast the machine is."""
+    counts, leases = count(leaves), spans(leaves)
+    asked = sum(path_of(leaf) == ACTION_PATHS["lease.acquire"] for leaf in leaves)
+    refusals = [leaf for leaf in leaves if "lease.refused" in str(leaf["type"])]
+    named = {lease.holder for lease in leases}
+    verdict.expect(counts.get("lease.granted", 0) + len(refusals) == asked, "every request was granted or refused")
+    verdict.expect(
+        bool(refusals) and all(leaf.get("holder") in named for leaf in refusals),
+        "work did collide, and each refusal names a real holder",
+    )
+    verdict.expect(
+        expired_holders(leaves) == set(swarm.killed) and len(swarm.killed) == 2,
+        f"leases expired for the killed workers ({', '.join(sorted(swarm.killed.values()))}) and nobody else",
+    )
+    verdict.expect(overlaps(leases) == [], "no two workers ever held one path at the same time")
+
+
+def _verify(verdict: Verdict, out: Path, record: Record) -> None:
+    """Verify everything as a stranger would: from files, with the gateway stopped."""
+    print("\n3. The gateway is gone. What a stranger can check with the files alone")
+    pins = open_keyring(
+        root=(out / "root.vkey").read_text("ascii").strip(),
+        document=(out / "keys.note").read_bytes(),
+        policy=(out / "policy.txt").read_bytes(),
+    )
+    valid = sum(check_receipt(receipt, pins).exit_code == 0 for receipt in record.receipts.values())
+    verdict.expect(valid == len(record.receipts), f"{valid} of {len(record.receipts)} receipts verify")
+    arguments = [
+        "--root",
+        f"@{out / 'root.vkey'}",
+        "--keys",
+        str(out / "keys.note"),
+        "--policy",
+        str(out / "policy.txt"),
+    ]
+    ledger = _run("verifier", "ledger", str(out / "ledger.export"), *arguments)
+    verdict.expect(
+        ledger.returncode == 0, "the whole ledger verifies: chain, tree, checkpoint, every request's signature"
+    )
+    good = _run("verifier", "receipt", str(out / "receipt.json"), *arguments)
+    verdict.expect(good.returncode == 0, f"{out / 'receipt.json'} verifies")
+    bad = _run("verifier", "receipt", str(out / "flipped.json"), *arguments)
+    verdict.expect(bad.returncode == 1, f"{out / 'flipped.json'}, with one bit flipped, is refused:")
+    print("\n" + "\n".join(f"        {line}" for line in bad.stdout.strip().splitlines()))
+
+
+def _run(module: str, *arguments: str, check: bool = False) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", module, *arguments], text=True, capture_output=True, check=check)
+
+
+def _close(verdict: Verdict, out: Path) -> int:
+    if verdict.failures:
+        print(f"\nThe demo FAILED: {len(verdict.failures)} of its promises did not hold (marked above).")
+        return 1
+    leaf = leaf_of((out / "receipt.json").read_bytes())
+    pins = f"--root @{out}/root.vkey --keys {out}/keys.note --policy {out}/policy.txt"
+    print(f"""
+Everything held. Look at it yourself ({out}/receipt.json is the receipt of entry {leaf["seq"]}):
+  tallystick-verify receipt {out}/receipt.json {pins}
+  tallystick-verify ledger {out}/ledger.export {pins}""")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

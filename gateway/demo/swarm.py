@@ -1,0 +1,126 @@
+"""The swarm: one asyncio task per worker of the trace, each with a key of its own, all at once.
+
+A worker does its pieces in order: it waits for the piece's time, takes all its paths as one lease (waiting as the
+refusals advise), works for the piece's time, and gives them back. Two workers are killed with SIGKILL at fixed lines,
+in the middle of their work; nobody gives back what they held.
+"""
+
+import asyncio
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gateway.client import Agent
+from gateway.client.profile import AGENT_KEY, Profile, open_profile, write_profile
+from gateway.demo.recorder import Record, RecordingTransport
+from gateway.demo.trace import Piece
+from keys.files import new_key
+from keys.signing import SigningKey
+
+KILLED_AT_LINES = (13, 20)
+"""Line numbers of the trace whose workers die in them; others want the same paths soon after."""
+
+TTL_MS = 3_000
+WAIT_MS = 60_000
+
+
+@dataclass(slots=True)
+class Swarm:
+    """Runs the pieces; `killed` maps the DID of each killed worker to its name, `told` is the last printed `done`."""
+
+    pins: Profile
+    root: str
+    document: bytes
+    folder: Path
+    record: Record = field(default_factory=Record)
+    killed: dict[str, str] = field(default_factory=dict)
+    done: int = 0
+    told: int = 0
+    started_s: float = 0.0
+
+    async def run(self, pieces: Sequence[Piece], progress: Callable[[], None]) -> None:
+        """Return when every piece is done or its worker dead."""
+        by_worker: dict[str, list[Piece]] = defaultdict(list)
+        for piece in pieces:
+            by_worker[piece.worker].append(piece)
+        victims = {piece.line: await self._victim(piece) for piece in pieces if piece.line in KILLED_AT_LINES}
+        self.started_s = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as group:
+            ticker = group.create_task(_tick(progress))
+            workers = [group.create_task(self._work(name, todo, victims)) for name, todo in by_worker.items()]
+            await asyncio.wait(workers)
+            ticker.cancel()
+
+    async def _work(self, name: str, pieces: Sequence[Piece], victims: dict[int, "Victim"]) -> None:
+        key = next((victim.key for victim in victims.values() if victim.piece.worker == name), None)
+        profile = replace(self.pins, key=key or SigningKey.generate())
+        async with Agent(profile, connect=lambda url: RecordingTransport(url, self.record)) as agent:
+            for piece in pieces:
+                await self._until(piece.starts_at_s)
+                if piece.line in victims:
+                    await self._die(victims[piece.line])
+                    return
+                async with agent.lease(piece.resources, ttl_ms=TTL_MS, wait_ms=WAIT_MS):
+                    await asyncio.sleep(piece.hold_s)
+                self.done += 1
+
+    async def _until(self, at_s: float) -> None:
+        await asyncio.sleep(max(0.0, self.started_s + at_s - asyncio.get_running_loop().time()))
+
+    async def _victim(self, piece: Piece) -> "Victim":
+        """Start the process that will do `piece` until it is killed; it has its key in a profile on disk, as usual."""
+        home = self.folder / piece.worker
+        write_profile(home, self.pins.address, root=self.root, document=self.document)
+        new_key(home / AGENT_KEY, purpose="agent")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "gateway.demo.victim",
+            str(home),
+            str(TTL_MS),
+            *piece.resources,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=2**20,
+        )
+        victim = Victim(piece, open_profile(home).key, process)
+        await victim.says()
+        return victim
+
+    async def _die(self, victim: "Victim") -> None:
+        """Let the worker take its lease, and kill it in the middle of its work."""
+        victim.begin()
+        self.record.keep((await victim.says()).strip())
+        await asyncio.sleep(victim.piece.hold_s / 2)
+        victim.process.kill()
+        await victim.process.wait()
+        self.killed[victim.key.did] = victim.piece.worker
+        self.done += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A worker in its own process, and the key it signs with."""
+
+    piece: Piece
+    key: SigningKey
+    process: asyncio.subprocess.Process
+
+    async def says(self) -> bytes:
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("a worker's process ended before it was killed; its message is above")
+        return line
+
+    def begin(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+
+
+async def _tick(progress: Callable[[], None]) -> None:
+    while True:
+        progress()
+        await asyncio.sleep(0.25)
