@@ -59,6 +59,7 @@ _HOLDER = Parameter(
 )
 _SEQ = Parameter("seq", "path", "Index of the entry in the ledger", r"^(0|[1-9][0-9]{0,15})$")
 
+# fmt: off
 _TABLE: tuple[Action, ...] = (
     Action(
         "lease.acquire", "POST", ACTION_PATHS["lease.acquire"], "decision", "agent",
@@ -126,4 +127,5 @@ _TABLE: tuple[Action, ...] = (
         "As a dispute: a gateway restored from an old back-up learns here that it is behind, and stops granting.",
     ),
 )
+# fmt: on
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _TABLE}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -40,8 +41,17 @@ from verifier.entries import PARAMETER_DEFAULTS
 from verifier.wire import Malformed
 
 _EXPECTED = (
-    SettingError, InitialiseError, StartError, ExportError, StoreOwned, Fatal, Busy, KeyFileError, PublishError,
-    Malformed, OSError,
+    SettingError,
+    InitialiseError,
+    StartError,
+    ExportError,
+    StoreOwned,
+    Fatal,
+    Busy,
+    KeyFileError,
+    PublishError,
+    Malformed,
+    OSError,
 )
 
 
@@ -76,21 +86,31 @@ def _add_opening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", default=None, metavar="HOST:PORT", help="where to listen (default 127.0.0.1:8420)")
     parser.add_argument("--metrics-port", type=int, default=None, metavar="N", help="loopback port of metrics, 0: none")
     parser.add_argument(
-        "--authority", action="append", metavar="HOST[:PORT]",
+        "--authority",
+        action="append",
+        metavar="HOST[:PORT]",
         help="a name that clients sign requests for; repeatable (default: the origin's host and the listen address)",
     )
     parser.add_argument(
-        "--parameter", action="append", default=[], metavar="NAME=N",
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=N",
         help=f"a parameter of entry 0, fixed for ever: {', '.join(PARAMETER_DEFAULTS)}",
     )
 
 
 def _make(arguments: argparse.Namespace, origin: str, *, is_dev: bool) -> Made:
+    logging.getLogger("tallystick").addHandler(logging.NullHandler())  # what the store warns of, the start says again
     settings = _overridden(Settings(metrics_port=0) if is_dev else Settings(), arguments)
     plan = Plan(
-        folder=arguments.data, origin=origin, settings=settings, is_dev=is_dev,
+        folder=arguments.data,
+        origin=origin,
+        settings=settings,
+        is_dev=is_dev,
         authorities=tuple(arguments.authority or default_authorities(origin, settings)),
-        is_public=is_dev or getattr(arguments, "public", False), parameters=_parameters(arguments.parameter),
+        is_public=is_dev or getattr(arguments, "public", False),
+        parameters=_parameters(arguments.parameter),
     )
     return initialise(plan, Clock().now_ms())
 
@@ -150,6 +170,11 @@ def serve(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory")
     parser.add_argument("--dev", action="store_true", help="make a throw-away ledger there when there is none")
+    parser.add_argument(
+        "--accept-clock",
+        action="store_true",
+        help="start although this machine's clock is behind the ledger's, because the ledger's is the wrong one",
+    )
     parser.add_argument("--origin", default=DEFAULT_DEV_ORIGIN, help=f"with --dev: its name ({DEFAULT_DEV_ORIGIN})")
     _add_opening(parser)
     arguments = parser.parse_args(argv)
@@ -164,7 +189,7 @@ def _serve(arguments: argparse.Namespace) -> None:
     settings = _overridden(load_settings(folder), arguments)
     logs.configure(settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve_until_stopped(folder, settings))
+        runner.run(serve_until_stopped(folder, settings, is_clock_accepted=arguments.accept_clock))
 
 
 def _join_command(made: Made) -> str:

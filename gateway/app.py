@@ -27,7 +27,8 @@ from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
 from gateway.store.sqlite import Reader, SqliteStore
-from gateway.web.handlers import JSON, TEXT, House, routes
+from gateway.web.handlers import routes
+from gateway.web.house import JSON, TEXT, House
 from gateway.web.limits import Buckets, Server
 from gateway.web.metrics import Metrics
 from gateway.web.reads import ReadThread, Shelf
@@ -74,13 +75,13 @@ class Gateway:
     metrics_url: str = ""
 
 
-async def serve(folder: Path, settings: Settings) -> None:
+async def serve(folder: Path, settings: Settings, *, is_clock_accepted: bool = False) -> None:
     """Run the gateway of `folder` until SIGTERM or SIGINT, then stop it without losing anything."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running(folder, settings) as gateway:
+    async with running(folder, settings, is_clock_accepted=is_clock_accepted) as gateway:
         fields = {"url": gateway.url, "origin": gateway.ledger.origin, "metrics": gateway.metrics_url}
         _log.info("serving", extra={"fields": fields})
         await stop.wait()
@@ -89,7 +90,9 @@ async def serve(folder: Path, settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def running(folder: Path, settings: Settings, clock: Clocks | None = None) -> AsyncIterator[Gateway]:
+async def running(
+    folder: Path, settings: Settings, clock: Clocks | None = None, *, is_clock_accepted: bool = False
+) -> AsyncIterator[Gateway]:
     """Yield a gateway that answers; leaving the block stops it in order. StartError and StoreOwned before it starts."""
     clock = clock or Clock()
     drain = Drain()
@@ -98,9 +101,17 @@ async def running(folder: Path, settings: Settings, clock: Clocks | None = None)
         stack.callback(store.close)
         ledger = open_ledger(store)
         signer = load_signer(folder, ledger)
-        sequencer = Sequencer(store, signer, clock, ledger.parameters, origin=ledger.origin, genesis=ledger.genesis)
-        await sequencer.start()
+        sequencer = Sequencer(
+            store,
+            signer,
+            clock,
+            ledger.parameters,
+            origin=ledger.origin,
+            genesis=ledger.genesis,
+            is_clock_accepted=is_clock_accepted,
+        )
         stack.push_async_callback(sequencer.stop)
+        await sequencer.start()
         house = _house(folder, settings, ledger, sequencer, signer, clock, drain)
         stack.push_async_callback(house.reads.close)
         metrics = Metrics()
@@ -119,9 +130,13 @@ def open_ledger(store: SqliteStore) -> Ledger:
     parameters = leaf.value["parameters"]
     assert isinstance(parameters, dict), "the entry table makes parameters an object"
     return Ledger(
-        origin=leaf.origin, genesis=leaf_hash(entries[0].leaf), authorities=frozenset(_texts(leaf, "authorities")),
-        operators=_texts(leaf, "operators"), is_public=leaf.value["isPublic"] is True,
-        is_dev=leaf.value["isDev"] is True, parameters=Parameters.from_members(parameters),
+        origin=leaf.origin,
+        genesis=leaf_hash(entries[0].leaf),
+        authorities=frozenset(_texts(leaf, "authorities")),
+        operators=_texts(leaf, "operators"),
+        is_public=leaf.value["isPublic"] is True,
+        is_dev=leaf.value["isDev"] is True,
+        parameters=Parameters.from_members(parameters),
     )
 
 
@@ -148,10 +163,17 @@ def _house(
     desk = Desk(sequencer, ledger, clock, limiter, _first_use(folder, ledger, clock))
     published = {path: (kind, (folder / "public" / name).read_bytes()) for path, (kind, name) in PUBLISHED.items()}
     return House(
-        ledger=ledger, desk=desk, sequencer=sequencer, signer=signer, clock=clock, published=published,
-        reads=ReadThread(lambda: Reader(folder / LEDGER_FILE)), body_seconds=settings.body_seconds,
+        ledger=ledger,
+        desk=desk,
+        sequencer=sequencer,
+        signer=signer,
+        clock=clock,
+        published=published,
+        reads=ReadThread(lambda: Reader(folder / LEDGER_FILE)),
+        body_seconds=settings.body_seconds,
         reports=Buckets(rate_per_s=REPORTS_PER_SECOND, burst=REPORTS_BURST, clock=monotonic),
-        shelf=Shelf(sequencer), is_draining=lambda: drain.is_draining,
+        shelf=Shelf(sequencer),
+        is_draining=lambda: drain.is_draining,
     )
 
 

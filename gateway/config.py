@@ -59,6 +59,7 @@ def _is_host(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 253 and value.isascii() and " " not in value
 
 
+# fmt: off
 SETTINGS: tuple[Setting, ...] = (
     Setting("listenHost", "listen_host", "Address the gateway listens on; TLS belongs to a proxy in front of it.",
             "address", "127.0.0.1", "1 to 253 ASCII characters without space", _is_host),
@@ -83,6 +84,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("logLevel", "log_level", "The least severe log line that is written.",
             "level", "INFO", " | ".join(LOG_LEVELS), lambda value: value in LOG_LEVELS),
 )
+# fmt: on
 _BY_NAME: Mapping[str, Setting] = {row.name: row for row in SETTINGS}
 
 

@@ -42,7 +42,10 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("key", metavar="DID", help="a did:key, a vkey, or the text of an ssh-ed25519 public key")
     for command in (add, listing, remove):
         command.add_argument(
-            "--home", type=Path, default=default_home(), metavar="DIR",
+            "--home",
+            type=Path,
+            default=default_home(),
+            metavar="DIR",
             help="the operator's profile, such as DATA/operator (default: $TALLYSTICK_HOME or ~/.tallystick)",
         )
         command.add_argument("--json", action="store_true", help="print JSON")

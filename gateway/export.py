@@ -78,9 +78,9 @@ def backup(database: Path, out: Path) -> None:
     if out.exists():
         raise ExportError(f"{out} exists; a back-up never replaces a file")
     temporary = out.with_name(out.name + ".new")
-    temporary.unlink(missing_ok=True)
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(Reader(database)) as reader:
+        temporary.unlink(missing_ok=True)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         reader.backup(temporary)
     _sync(temporary)
     os.replace(temporary, out)
@@ -91,8 +91,11 @@ def stats(reader: Reading, database: Path) -> dict[str, object]:
     extent = extent_of(reader)
     first, last = reader.entries(0, 1)[0], reader.entries(extent.size - 1, extent.size)[0]
     return {
-        "origin": extent.origin, "entries": extent.size, "epoch": parse_leaf(last.leaf).epoch,
-        "firstTimeMs": parse_leaf(first.leaf).time_ms, "lastTimeMs": parse_leaf(last.leaf).time_ms,
+        "origin": extent.origin,
+        "entries": extent.size,
+        "epoch": parse_leaf(last.leaf).epoch,
+        "firstTimeMs": parse_leaf(first.leaf).time_ms,
+        "lastTimeMs": parse_leaf(last.leaf).time_ms,
         "databaseBytes": database.stat().st_size,
     }
 

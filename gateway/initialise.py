@@ -128,19 +128,30 @@ def _fill(stage: Path, plan: Plan, now_ms: int) -> Made:
     return _profile(stage, plan, keys, document)
 
 
-def _entry_zero(
-    plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int
-) -> tuple[bytes, StoredBatch]:
+def _entry_zero(plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int) -> tuple[bytes, StoredBatch]:
     """Return the leaf of entry 0 and the batch that holds it alone, so that its hash is the root at size 1."""
     opening = Opening(
-        root=root_vkey(plan.origin, keys.root.public_key).vkey, keys=tuple(sorted(line.text for line in lines)),
-        operators=(keys.operator.did,), authorities=plan.authorities, is_public=plan.is_public, is_dev=plan.is_dev,
-        unicode_version=unicodedata.unidata_version, parameters=plan.parameters,
+        root=root_vkey(plan.origin, keys.root.public_key).vkey,
+        keys=tuple(sorted(line.text for line in lines)),
+        operators=(keys.operator.did,),
+        authorities=plan.authorities,
+        is_public=plan.is_public,
+        is_dev=plan.is_dev,
+        unicode_version=unicodedata.unidata_version,
+        parameters=plan.parameters,
     )
     imprint = Imprint(plan.origin, ZERO_HASH, SqliteStore.durability)
     built = build_batch(
-        EMPTY_VIEW, (), None, batch_id=secrets.token_hex(16), t_ms=now_ms, epoch=0, imprint=imprint,
-        parameters=plan.parameters, encode=encode_leaf, steps=(opened(opening),),
+        EMPTY_VIEW,
+        (),
+        None,
+        batch_id=secrets.token_hex(16),
+        t_ms=now_ms,
+        epoch=0,
+        imprint=imprint,
+        parameters=plan.parameters,
+        encode=encode_leaf,
+        steps=(opened(opening),),
     )
     (leaf,) = built.leaves
     parse_leaf(leaf)  # what we are about to write for ever must be what every reader accepts

@@ -81,14 +81,16 @@ class FirstUse:
         members: JsonObject = {"actorDid": self._operator.did, "agent": did, "ledger": ledger.origin}
         authority = min(ledger.authorities)
         draft = Draft(
-            method="POST", authority=authority, path=ACTIONS["agent.add"].path, query="",
-            anchor=f"{ledger.origin} 1 {encode_base64(ledger.genesis)}", body=encode_canonical(members),
+            method="POST",
+            authority=authority,
+            path=ACTIONS["agent.add"].path,
+            query="",
+            anchor=f"{ledger.origin} 1 {encode_base64(ledger.genesis)}",
+            body=encode_canonical(members),
             idempotency_key=f"first-use:{did}",
         )
         created_s = self._clock.now_ms() // 1000
-        headers = sign_request(
-            draft, self._operator, created_s=created_s, nonce=new_nonce(), life_s=FIRST_USE_LIFE_S
-        )
+        headers = sign_request(draft, self._operator, created_s=created_s, nonce=new_nonce(), life_s=FIRST_USE_LIFE_S)
         return RawRequest("POST", authority, draft.path, "?", tuple(headers.items()), draft.body or b"")
 
 

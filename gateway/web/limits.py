@@ -149,9 +149,15 @@ class Server(web.Server):
     def __call__(self) -> web.RequestHandler:
         """Make the protocol of one new connection; wrong limits must fail, never fall back to aiohttp's own."""
         return _Protocol(
-            self, loop=self._loop, keepalive_timeout=self._keepalive_seconds, lingering_time=LINGERING_SECONDS,
-            max_line_size=LINE_BYTES_MAX, max_field_size=FIELD_BYTES_MAX, max_headers=HEADERS_MAX,
-            auto_decompress=False, access_log=None,  # type: ignore[arg-type]  # aiohttp: None turns its own log off
+            self,
+            loop=self._loop,
+            keepalive_timeout=self._keepalive_seconds,
+            lingering_time=LINGERING_SECONDS,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=FIELD_BYTES_MAX,
+            max_headers=HEADERS_MAX,
+            auto_decompress=False,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp: None turns its own log off
         )
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
@@ -161,7 +167,11 @@ class Server(web.Server):
             transport.abort()
 
     def _new_request(
-        self, message: RawRequestMessage, payload: StreamReader, protocol: web.RequestHandler,
-        writer: AbstractStreamWriter, task: asyncio.Task[None],
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
     ) -> web.BaseRequest:
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=BODY_BYTES_MAX)

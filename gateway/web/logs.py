@@ -23,7 +23,9 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return one line of JSON without its newline; the members of `extra={"fields": …}` stand beside the event."""
         line: dict[str, object] = {
-            "timeMs": int(record.created * 1000), "level": record.levelname, "logger": record.name,
+            "timeMs": int(record.created * 1000),
+            "level": record.levelname,
+            "logger": record.name,
             "event": record.getMessage(),
         }
         line.update(getattr(record, "fields", {}))

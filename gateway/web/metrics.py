@@ -33,8 +33,11 @@ class Metrics:
             "tallystick_requests_total", "Requests answered.", ["route", "status", "code"], registry=self.registry
         )
         self._seconds = Histogram(
-            "tallystick_request_seconds", "Time from header to answer.", ["route"],
-            buckets=SECONDS_BUCKETS, registry=self.registry,
+            "tallystick_request_seconds",
+            "Time from header to answer.",
+            ["route"],
+            buckets=SECONDS_BUCKETS,
+            registry=self.registry,
         )
         self._rows: dict[tuple[str, int, str], tuple[Counter, Histogram]] = {}
 

@@ -31,7 +31,8 @@ def openapi(origin: str) -> dict[str, object]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Tallystick", "version": VERSION,
+            "title": "Tallystick",
+            "version": VERSION,
             "description": f"Leases with signed receipts on the ledger {origin}. Normative text: docs/protocol.md.",
         },
         "paths": paths,
@@ -41,8 +42,11 @@ def openapi(origin: str) -> dict[str, object]:
 
 def _operation(action: Action) -> dict[str, object]:
     operation: dict[str, object] = {
-        "operationId": action.name, "summary": action.summary, "description": action.description,
-        "tags": [action.name.partition(".")[0]], "parameters": _parameters(action),
+        "operationId": action.name,
+        "summary": action.summary,
+        "description": action.description,
+        "tags": [action.name.partition(".")[0]],
+        "parameters": _parameters(action),
         "responses": {"200": _answer(action), **_refused_answers(action), "default": _PROBLEM},
         "x-tallystick-signer": action.signer,
     }
@@ -56,7 +60,10 @@ def _operation(action: Action) -> dict[str, object]:
 def _parameters(action: Action) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [
         {
-            "name": row.name, "in": row.place, "required": row.is_required, "description": row.meaning,
+            "name": row.name,
+            "in": row.place,
+            "required": row.is_required,
+            "description": row.meaning,
             "schema": {"type": "string", "pattern": row.pattern},
         }
         for row in action.parameters
@@ -118,26 +125,42 @@ def _schemas() -> dict[str, object]:
     leaves = {f"Leaf.{row.name}": leaf_schema(row.type) for row in ENTRY_TYPES.values()}
     signature = {"type": "object", "required": ["keyid", "sig"], "properties": {"keyid": text, "sig": text}}
     receipt = {
-        "type": "object", "additionalProperties": False, "required": ["payloadType", "payload", "signatures", "proof"],
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["payloadType", "payload", "signatures", "proof"],
         "properties": {
             "payloadType": {"const": "application/vnd.tallystick.leaf.v1+json"},
             "payload": {"type": "string", "contentEncoding": "base64"},
-            "signatures": {"type": "array", "minItems": 1, "maxItems": 1, "items": signature}, "proof": text,
+            "signatures": {"type": "array", "minItems": 1, "maxItems": 1, "items": signature},
+            "proof": text,
         },
     }
     answer = {
-        "type": "object", "required": ["ok", "receipt"],
+        "type": "object",
+        "required": ["ok", "receipt"],
         "properties": {
-            "ok": {"type": "boolean"}, "error": text, "message": text,
+            "ok": {"type": "boolean"},
+            "error": text,
+            "message": text,
             "receipt": {"$ref": "#/components/schemas/Receipt"},
         },
     }
     codes = sorted({*ROWS, *(row.name for row in TABLE if not row.is_receipted)})
     problem = {
-        "type": "object", "required": ["type", "title", "status", "detail", "code", "requestId", "advice"],
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "code", "requestId", "advice"],
         "properties": {
-            "type": text, "title": text, "status": number, "detail": text, "code": {"type": "string", "enum": codes},
-            "requestId": text, "advice": text, "nowMs": number, "number": number, "retry": text, "seq": number,
+            "type": text,
+            "title": text,
+            "status": number,
+            "detail": text,
+            "code": {"type": "string", "enum": codes},
+            "requestId": text,
+            "advice": text,
+            "nowMs": number,
+            "number": number,
+            "retry": text,
+            "seq": number,
         },
     }
     return {"Receipt": receipt, "Answer": answer, "Problem": problem, **leaves}

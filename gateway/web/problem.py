@@ -30,11 +30,18 @@ BASE_HEADERS: Mapping[str, str] = {
     "Server": "tallystick",
 }
 _COMPONENT_ORDER = (
-    "@method", "@authority", "@path", "@query",
-    "content-type", "content-digest", "idempotency-key", "tallystick-anchor",
+    "@method",
+    "@authority",
+    "@path",
+    "@query",
+    "content-type",
+    "content-digest",
+    "idempotency-key",
+    "tallystick-anchor",
 )
 ACCEPT_SIGNATURE = (
-    "sig=(" + " ".join(f'"{name}"' for name in _COMPONENT_ORDER)
+    "sig=("
+    + " ".join(f'"{name}"' for name in _COMPONENT_ORDER)
     + ');created;expires;keyid;alg="ed25519";nonce;tag="tallystick-v1"'
 )
 CHALLENGE = 'Signature realm="tallystick"'
@@ -75,6 +82,7 @@ class Refusable(Exception):
 _SIGN_AGAIN = "Sign the request as docs/protocol.md says and send it again."
 _RETRY = "Nothing happened. Send it again after Retry-After, signed anew with the same Idempotency-Key."
 
+# fmt: off
 _TABLE: tuple[Row, ...] = (
     # The request as a message.
     Row("bad_http", 400, "Not an HTTP request this gateway reads", "Use an ordinary HTTP/1.1 client."),
@@ -126,6 +134,7 @@ _TABLE: tuple[Row, ...] = (
         "It may have happened. Send it again with the same Idempotency-Key; you get the first answer."),
     Row("internal_error", 500, "The gateway failed", "Send it again with the same Idempotency-Key; tell the operator."),
 )
+# fmt: on
 ROWS: Mapping[str, Row] = {row.code: row for row in _TABLE}
 
 
@@ -161,10 +170,16 @@ def render_problem(problem: Problem, request_id: str, now_ms: int) -> web.Respon
     """Return the response for `problem`; 401 also carries how to sign and the gateway's time."""
     row = problem.row
     body = {
-        "type": f"urn:tallystick:problem:{row.code}", "title": row.title, "status": row.status, "code": row.code,
-        "detail": problem.detail, "advice": row.advice, "requestId": request_id, **problem.members,
+        "type": f"urn:tallystick:problem:{row.code}",
+        "title": row.title,
+        "status": row.status,
+        "code": row.code,
+        "detail": problem.detail,
+        "advice": row.advice,
+        "requestId": request_id,
+        **problem.members,
     }
-    headers = {**BASE_HEADERS, "Content-Type": CONTENT_TYPE, **problem.headers}
+    headers = {**BASE_HEADERS, "Content-Type": CONTENT_TYPE, "X-Request-Id": request_id, **problem.headers}
     if row.status == 401:
         body["nowMs"] = now_ms
         headers |= {"Accept-Signature": ACCEPT_SIGNATURE, "WWW-Authenticate": CHALLENGE}

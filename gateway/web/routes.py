@@ -118,9 +118,7 @@ class Door:
                 return methods
         return None
 
-    def _note(
-        self, call: Call, request_id: str, route: str, status: int, code: str, seconds: float
-    ) -> None:
+    def _note(self, call: Call, request_id: str, route: str, status: int, code: str, seconds: float) -> None:
         self._metrics.observe(route, status, code, seconds)
         call.fields.update(
             requestId=request_id, route=route, status=status, code=code, duration_ms=round(seconds * 1000, 3)

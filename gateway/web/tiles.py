@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 TILE_WIDTH = 256
 LEVEL_MAX = 6  # 8 × 7 levels of hashes would be a ledger of 2^56 entries
-_PATH = re.compile(
-    r"tile/(entries|0|[1-9][0-9]?)/((?:x[0-9]{3}/){0,5}[0-9]{3})(?:\.p/([1-9][0-9]{0,2}))?", re.ASCII
-)
+_PATH = re.compile(r"tile/(entries|0|[1-9][0-9]?)/((?:x[0-9]{3}/){0,5}[0-9]{3})(?:\.p/([1-9][0-9]{0,2}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,17 @@ async def test_a_content_length_that_promises_too_little_is_no_http(public: Worl
         "\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
         "GET /livez HTTP/1.1\r\nHost : x\r\n\r\n",
     ],
-    ids=["two hosts", "two lengths", "length and chunks", "long line", "long field", "many fields", "space in a name",
-         "tls", "space before colon"],
+    ids=[
+        "two hosts",
+        "two lengths",
+        "length and chunks",
+        "long line",
+        "long field",
+        "many fields",
+        "space in a name",
+        "tls",
+        "space before colon",
+    ],
 )
 async def test_what_is_not_http_gets_a_problem_and_nothing_else(public: World, content: str) -> None:
     """aiohttp's own answer would carry its version and its exception's text."""

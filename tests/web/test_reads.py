@@ -192,7 +192,9 @@ async def test_the_list_of_agents_says_who_was_added_and_removed(public: World) 
 
 async def test_the_key_documents_are_the_published_files(public: World) -> None:
     for path, name in (
-        ("tallystick-keys", "keys.note"), ("tallystick-policy.txt", "policy.txt"), ("jwks.json", "jwks.json"),
+        ("tallystick-keys", "keys.note"),
+        ("tallystick-policy.txt", "policy.txt"),
+        ("jwks.json", "jwks.json"),
         ("did.json", "did.json"),
     ):
         reply = await public.get(f"/.well-known/{path}")

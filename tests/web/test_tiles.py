@@ -12,8 +12,20 @@ ONE_SPELLING = [
     ("tile/entries/x001/234.p/255", Tile(None, 1234, 255)),
 ]
 NO_TILE = [
-    "tile/0/0", "tile/00/000", "tile/0/000.p/0", "tile/0/000.p/256", "tile/0/000.p/01", "tile/0/x000/001",
-    "tile/0/001/x234", "tile/7/000", "tile/0/000/", "tile/0/000\n", "tile/0/٠٠٠", "tile/x/000", "tile/-1/000", "",
+    "tile/0/0",
+    "tile/00/000",
+    "tile/0/000.p/0",
+    "tile/0/000.p/256",
+    "tile/0/000.p/01",
+    "tile/0/x000/001",
+    "tile/0/001/x234",
+    "tile/7/000",
+    "tile/0/000/",
+    "tile/0/000\n",
+    "tile/0/٠٠٠",
+    "tile/x/000",
+    "tile/-1/000",
+    "",
 ]
 
 
@@ -42,8 +54,11 @@ def test_the_last_tile_is_as_wide_as_the_ledger_allows(size: int, widths: list[i
     assert [tile.width for tile in tiles_of(size) if tile.level == 0] == widths
     assert [tile.width for tile in tiles_of(size) if tile.level is None] == widths
     assert all(is_within(tile, size) for tile in tiles_of(size))
-    assert not any(is_within(tile, size - 1) for tile in tiles_of(size) if tile.level == 0 and tile.width == widths[-1]
-                   and tile.index == len(widths) - 1)
+    assert not any(
+        is_within(tile, size - 1)
+        for tile in tiles_of(size)
+        if tile.level == 0 and tile.width == widths[-1] and tile.index == len(widths) - 1
+    )
 
 
 def test_a_tile_above_level_zero_names_the_roots_of_full_tiles() -> None:

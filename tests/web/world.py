@@ -92,16 +92,29 @@ class World:
         return self.agents[name]
 
     def signed(
-        self, key: SigningKey, action: str, *, idempotency_key: str | None = None, created_s: int | None = None,
-        anchor: str | None = None, nonce: str | None = None, body: bytes | None = None, life_s: int = 15,
+        self,
+        key: SigningKey,
+        action: str,
+        *,
+        idempotency_key: str | None = None,
+        created_s: int | None = None,
+        anchor: str | None = None,
+        nonce: str | None = None,
+        body: bytes | None = None,
+        life_s: int = 15,
         **members: Any,
     ) -> Message:
         """Return a signed request for `action`; members with the value None are left out of the body."""
         named = {"ledger": ORIGIN, "actorDid": key.did, **members}
         content = encode_canonical({name: value for name, value in named.items() if value is not None})
         draft = Draft(
-            "POST", AUTHORITY, ACTION_PATHS[action], "", anchor or self.newcomers_anchor,
-            content if body is None else body, idempotency_key or new_idempotency_key(),
+            "POST",
+            AUTHORITY,
+            ACTION_PATHS[action],
+            "",
+            anchor or self.newcomers_anchor,
+            content if body is None else body,
+            idempotency_key or new_idempotency_key(),
         )
         fields = sign_request(
             draft, key, created_s=created_s or int(time.time()), nonce=nonce or new_nonce(), life_s=life_s
@@ -153,7 +166,12 @@ def make(folder: Path, *, is_public: bool = True, is_dev: bool = False, **parame
     """Make a data directory."""
     settings = Settings(listen_port=8420, metrics_port=0)
     plan = Plan(
-        folder=folder, origin=ORIGIN, authorities=(AUTHORITY,), settings=settings, is_public=is_public, is_dev=is_dev,
+        folder=folder,
+        origin=ORIGIN,
+        authorities=(AUTHORITY,),
+        settings=settings,
+        is_public=is_public,
+        is_dev=is_dev,
         parameters=Parameters(**parameters),
     )
     return initialise(plan, int(time.time() * 1000))

@@ -1,0 +1,49 @@
+"""Who reads: nobody in particular on a public ledger, a key in force on a members' ledger."""
+
+from __future__ import annotations
+
+from gateway.core.intake import RawRequest, SignedRead, intake_read, is_inside_window
+from gateway.core.state import agent_at, operator_key
+from gateway.web.house import House
+from gateway.web.problem import Refusable
+from gateway.web.routes import Call
+
+READ_LIFE_S_MEMBERS = 15
+
+
+def raw_request(call: Call, body: bytes) -> RawRequest:
+    """Return the request as it came over the wire: names in lower case, values as Latin-1, nothing merged."""
+    request = call.request
+    fields = tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in request.raw_headers)
+    authority = next((value for name, value in fields if name == "host"), "")
+    return RawRequest(request.method, authority, call.path, call.raw_query, fields, body)
+
+
+def reader_of(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
+    """Return who reads, or None for a stranger on a public ledger; raises when this one may not read.
+
+    A signed read leaves no record: repeating it changes nothing.
+    """
+    if house.ledger.is_public and not is_signed:
+        return None
+    ledger = house.ledger
+    read = intake_read(raw_request(call, b""), origin=ledger.origin, authorities=ledger.authorities)
+    call.fields["actor"] = read.keyid
+    _check_window(house, read)
+    _check_in_force(house, read.keyid)
+    return read
+
+
+def _check_window(house: House, read: SignedRead) -> None:
+    """A members' read lives 15 s at most, so that a captured one is soon worthless."""
+    is_short = house.ledger.is_public or read.expires - read.created <= READ_LIFE_S_MEMBERS
+    if not is_short or not is_inside_window(read, house.clock.now_ms(), house.ledger.parameters.skew_ms):
+        raise Refusable("outside_window", f"A signed read lives {READ_LIFE_S_MEMBERS} s at most.")
+
+
+def _check_in_force(house: House, did: str) -> None:
+    view = house.shelf
+    agent = agent_at(view, did)
+    is_agent = agent is not None and agent.removed_seq is None
+    if not is_agent and view.get(operator_key(did)) is None:
+        raise Refusable("reader_unknown", "The key is not enrolled, or was removed.")

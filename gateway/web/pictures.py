@@ -1,0 +1,67 @@
+"""Pictures of the live state: waits, leases, agents. They write nothing and prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+import orjson
+from aiohttp import web
+
+from gateway.core import waitview
+from gateway.core.state import Agent
+from gateway.web.access import reader_of
+from gateway.web.house import JSON, House
+from gateway.web.problem import Refusable
+from gateway.web.routes import Call, plain
+from verifier.did import decode_did
+from verifier.wire import Malformed
+
+
+async def wait(house: House, call: Call) -> web.Response:
+    """Show who holds what and who was refused, for every resource or the one of `?resource=`."""
+    reader_of(house, call)
+    name, _, value = call.query.partition("=")
+    if name not in ("", "resource"):
+        raise Refusable("query_malformed", "The query is empty or resource=<name>.")
+    resource = unquote(value) if name else None
+    parameters = house.ledger.parameters
+    return _picture(house, waitview.wait_view(house.shelf, house.sequencer.time_ms, parameters, resource))
+
+
+async def leases(house: House, call: Call) -> web.Response:
+    """List the live leases of the holder that the query names."""
+    name, _, holder = call.query.partition("=")
+    if name != "holder" or not (holder == "me" or _is_did(holder)):
+        raise Refusable("query_malformed", "The query is holder=me or holder=<did:key>.")
+    reader = reader_of(house, call, is_signed=holder == "me")
+    did = reader.keyid if holder == "me" and reader else holder
+    return _picture(house, waitview.leases_view(house.shelf, house.sequencer.time_ms, did))
+
+
+async def agents(house: House, call: Call) -> web.Response:
+    """List every key that was ever enrolled, in the order of enrolment."""
+    reader_of(house, call)
+    enrolled = [record for record in house.shelf.scan("agent/") if isinstance(record, Agent)]
+    rows = [_agent_row(agent) for agent in sorted(enrolled, key=lambda agent: agent.added_seq)]
+    return _picture(house, {"agents": rows})
+
+
+def _agent_row(agent: Agent) -> dict[str, object]:
+    row: dict[str, object] = {"did": agent.did, "addedSeq": agent.added_seq}
+    if agent.name is not None:
+        row["name"] = agent.name
+    if agent.removed_seq is not None:
+        row["removedSeq"] = agent.removed_seq
+    return row
+
+
+def _picture(house: House, members: Mapping[str, object]) -> web.Response:
+    return plain(orjson.dumps({"ok": True, **members}), JSON, Cache_Control=house.cache)
+
+
+def _is_did(text: str) -> bool:
+    try:
+        return bool(decode_did(text))
+    except Malformed:
+        return False

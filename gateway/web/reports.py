@@ -1,0 +1,50 @@
+"""Reports of checkpoints: how anybody can stop a gateway that has two histories, and nobody can stop an honest one."""
+
+from __future__ import annotations
+
+import orjson
+from aiohttp import web
+
+from gateway.core.dispute import is_contradiction, open_own_checkpoint
+from gateway.web.house import JSON, House
+from gateway.web.limits import read_body
+from gateway.web.problem import Refusable
+from gateway.web.reads import root_at
+from gateway.web.routes import Call, plain
+from verifier.checkpoint import Checkpoint
+from verifier.wire import Malformed
+
+_EVERYBODY = "everybody"
+
+
+async def report(house: House, call: Call) -> web.Response:
+    """Take a checkpoint that somebody holds, and stop granting when our own log key contradicts us in it.
+
+    Only our own signature counts. Without it nobody, whatever they claim, can stop this ledger; with it the ledger has
+    two histories, by theft of the key or by an old back-up, and granting on either would break promises.
+    """
+    house.reports.take(_EVERYBODY)
+    if not call.request.headers.get("Content-Type", "").startswith("text/plain"):
+        raise Refusable("content_type_wrong", "A checkpoint is sent as text/plain.")
+    body = await read_body(call.request, house.body_seconds)
+    found = _our_checkpoint(house, body)
+    is_contradiction = await _contradicts(house, found)
+    if is_contradiction:
+        await house.sequencer.dispute(body, found)
+    call.fields["isContradiction"] = is_contradiction
+    return plain(orjson.dumps({"ok": True, "isContradiction": is_contradiction, "size": found.size}), JSON)
+
+
+def _our_checkpoint(house: House, body: bytes) -> Checkpoint:
+    """Return the checkpoint in `body` if our log key signed it."""
+    try:
+        return open_own_checkpoint(body, house.signer.log_key)
+    except Malformed as error:
+        raise Refusable("not_a_checkpoint", str(error)) from None
+
+
+async def _contradicts(house: House, found: Checkpoint) -> bool:
+    """Say whether the (size, root) is not ours. What we signed we had committed, so a larger tree is not ours."""
+    if found.size > house.sequencer.confirmed.size:
+        return is_contradiction(found, None)
+    return is_contradiction(found, await house.reads.call(lambda reader: root_at(reader, found.size)))

@@ -1,0 +1,85 @@
+"""Settings: every bad value is named at start with its bound, and the document is the table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import (
+    SETTINGS,
+    SETTINGS_BYTES_MAX,
+    SETTINGS_FILE,
+    SettingError,
+    Settings,
+    load_settings,
+    save_settings,
+    settings_from,
+    settings_table,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+WRONG: list[tuple[str, Any]] = [
+    ("listenPort", -1), ("listenPort", 65_536), ("listenPort", "8420"), ("listenPort", True), ("listenPort", 1.0),
+    ("listenHost", ""), ("listenHost", "a b"), ("listenHost", 7), ("listenHost", "x" * 300), ("metricsPort", 70_000),
+    ("connectionsMax", 0), ("keepaliveSeconds", 0), ("bodySeconds", 61), ("handlerSeconds", 0), ("drainSeconds", 301),
+    ("drainDelaySeconds", -1), ("logLevel", "LOUD"), ("logLevel", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_wrong_value_is_named_with_its_bound_and_unit(name: str, value: Any) -> None:
+    row = next(row for row in SETTINGS if row.name == name)
+    with pytest.raises(SettingError) as error:
+        settings_from({name: value}, "there")
+    assert str(error.value).startswith(f"there: setting {name} must be {row.bound} ({row.unit}), found ")
+    assert len(str(error.value)) < 250
+
+
+def test_every_setting_is_wrong_in_some_scene_above() -> None:
+    assert {name for name, _ in WRONG} == {row.name for row in SETTINGS}
+
+
+def test_defaults_are_within_their_bounds_and_those_of_the_class() -> None:
+    assert all(row.is_allowed(row.default) for row in SETTINGS)
+    assert settings_from({row.name: row.default for row in SETTINGS}) == settings_from({}) == Settings()
+
+
+def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(SettingError, match=r"there is no setting 'listenport'; known are .*listenPort"):
+        settings_from({"listenport": 1})
+
+
+def test_what_is_saved_is_loaded_again(tmp_path: Path) -> None:
+    chosen = Settings(listen_port=1, log_level="DEBUG")
+    save_settings(tmp_path, chosen)
+    assert load_settings(tmp_path) == chosen
+    assert set(json.loads((tmp_path / SETTINGS_FILE).read_text())) == {row.name for row in SETTINGS}
+    with pytest.raises(FileExistsError):
+        save_settings(tmp_path, chosen)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "not a JSON object"),
+        ("[]", "one JSON object"),
+        ('{"listenPort":1,"listenPort":2}', "stands twice"),
+        ("\udcff", "not a JSON object"),
+        ("{" + " " * SETTINGS_BYTES_MAX + "}", "longer than"),
+    ],
+)
+def test_a_file_that_is_no_settings_file_is_named(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / SETTINGS_FILE).write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(SettingError, match=says) as error:
+        load_settings(tmp_path)
+    assert SETTINGS_FILE in str(error.value)
+
+
+def test_a_directory_without_settings_is_told_how_to_begin(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="tallystick init --data"):
+        load_settings(tmp_path)
+
+
+def test_the_document_holds_the_table() -> None:
+    assert settings_table() in (ROOT / "docs" / "settings.md").read_text("utf-8")
