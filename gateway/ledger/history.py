@@ -88,8 +88,14 @@ def open_book(store: Store, signer: Signer, genesis: bytes, remembered: Confirme
     unsaved = [sign_again(signer, store, batch) for batch in loaded.unsigned]
     note = unsaved[-1].note if unsaved else store.last_note(head.size)
     assert note is not None, "a ledger whose batches are all signed has a checkpoint"
-    live = Live((key, decode_record(key, value)) for key, value in store.records(HOT_PREFIXES))
-    return Book(head, edge, live, unsaved, Confirmed(head.size, head.root, note), loaded.is_clean)
+    return Book(head, edge, _live(store), unsaved, Confirmed(head.size, head.root, note), loaded.is_clean)
+
+
+def _live(store: Store) -> Live:
+    try:
+        return Live((key, decode_record(key, value)) for key, value in store.records(HOT_PREFIXES))
+    except Malformed as error:
+        raise Fatal(f"a record of the store is malformed: {error}; restore a good back-up") from error
 
 
 def _check_not_behind(store: Reading, head: StoredHead, remembered: Confirmed) -> None:

@@ -150,7 +150,7 @@ class Sequencer:
         self._anchors: OrderedDict[int, bytes] = OrderedDict()
         self._carried: dict[str, Change] = {}
         self._has_tick = False
-        self._is_stopping = False
+        self._is_stopping = self._is_stopped = False
         self._failure: Fatal | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -191,7 +191,11 @@ class Sequencer:
 
     async def start(self) -> None:
         """Check the stored ledger and write the entries of a start. Fatal: it must not go on. Busy: try again."""
-        await self._insist(lambda: self._open("start"))
+        try:
+            await self._insist(lambda: self._open("start"))
+        except BaseException:
+            self._thread.shutdown()
+            raise
         self._tasks = [asyncio.create_task(self._run(), name="sequencer")]
         if self._sweeps:
             self._tasks.append(asyncio.create_task(self._sweep(), name="sweeper"))
@@ -215,7 +219,9 @@ class Sequencer:
 
     async def stop(self) -> None:
         """Refuse new commands, finish what waits, keep the signatures, close the store. May be called twice."""
-        self._is_stopping = True
+        if self._is_stopped:
+            return
+        self._is_stopping = self._is_stopped = True
         self._wake.set()
         for sweeper in self._tasks[1:]:
             sweeper.cancel()

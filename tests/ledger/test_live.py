@@ -1,0 +1,108 @@
+"""Hot records in memory: leases in order of expiry, nothing kept that is cold or past."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from gateway.core.state import Counter, Lease, Nonce, Record, Waits, lease_key, nonce_key, wait_key
+from gateway.ledger.live import Live, Looked, cold_keys
+from tests.core.requests import acquire, did_of, release, renew
+
+
+def lease(number: int, expires_at_ms: int, token: int = 0) -> Lease:
+    return Lease(f"L{number}", "h", "h", "h", ("a:b",), "write", token or number, number, 0, 1, expires_at_ms, 9)
+
+
+def put(live: Live, *leases: Lease) -> None:
+    live.apply([(lease_key(one.lease_id), one, one.expires_at_ms) for one in leases])
+
+
+def wait(number: int, until_ms: int) -> tuple[str, Waits, int]:
+    return wait_key("p", f"a:{number}"), Waits("p", "p", f"a:{number}", 1, 0, 0, "L1", until_ms), until_ms
+
+
+def test_due_leases_come_oldest_first_ties_by_token_and_stay_until_ended() -> None:
+    live = Live()
+    put(live, lease(1, 50), lease(2, 30, token=9), lease(3, 30, token=8), lease(4, 51))
+    for _ in range(2):
+        assert [one.lease_id for one in live.due(50, 9)] == ["L3", "L2", "L1"]
+        assert [one.lease_id for one in live.due(50, 2)] == ["L3", "L2"]
+    assert live.due(29, 9) == ()
+    live.apply([(lease_key("L2"), None, None)])
+    assert [one.lease_id for one in live.due(50, 9)] == ["L3", "L1"]
+
+
+def test_a_renewed_lease_is_due_once_at_its_new_time() -> None:
+    live = Live([(lease_key("L1"), lease(1, 10))])
+    for expires in (20, 10, 30, 30):
+        put(live, lease(1, expires))
+    assert live.due(29, 9) == ()
+    assert live.due(30, 9) == (lease(1, 30),)
+
+
+def test_due_agrees_with_a_search_through_everything() -> None:
+    dice = random.Random(20261129)
+    live, naive = Live(), dict[str, Lease]()
+    for step in range(3_000):
+        number = dice.randrange(40)
+        if dice.random() < 0.4 and f"L{number}" in naive:
+            del naive[f"L{number}"]
+            live.apply([(lease_key(f"L{number}"), None, None)])
+        else:
+            one = lease(number, dice.randrange(200))
+            naive[one.lease_id] = one
+            put(live, one)
+        t_ms = dice.randrange(220)
+        expected = sorted(
+            (one for one in naive.values() if one.expires_at_ms <= t_ms),
+            key=lambda one: (one.expires_at_ms, one.fencing_token),
+        )
+        assert list(live.due(t_ms, 7)) == expected[:7], step
+    assert len(live._due) <= 1_024 + 4 * len(live)
+
+
+def test_cold_records_are_not_kept() -> None:
+    live = Live()
+    live.apply([(nonce_key("p", "n"), Nonce(1, 5), 5), ("ledger/token", Counter(3), None)])
+    assert len(live) == 1 and live.get("ledger/token") == Counter(3)
+
+
+def test_a_batch_sees_hot_records_and_those_looked_up() -> None:
+    live = Live([("ledger/token", Counter(3))])
+    put(live, lease(1, 5))
+    cold: dict[str, Record | None] = {nonce_key("p", "n"): Nonce(1, 5), "idem/p/x": None}
+    view = Looked(live, cold)
+    assert view.get("ledger/token") == Counter(3)
+    assert view.get(nonce_key("p", "n")) == Nonce(1, 5)
+    assert view.get("idem/p/x") is None and view.get("idem/p/y") is None
+    assert view.due(5, 9) == (lease(1, 5),)
+
+
+def test_refusals_that_no_longer_count_are_forgotten() -> None:
+    live = Live([wait(1, 10)[:2]])
+    live.apply([wait(2, 20), wait(3, 30)])
+    live.apply([wait(1, 40)])  # refused again: counts longer
+    live.apply([(wait(3, 0)[0], None, None)])
+    live.forget(29)
+    assert [
+        key for key, _ in [(one, live.get(one)) for one in (wait(n, 0)[0] for n in (1, 2, 3))] if live.get(key)
+    ] == [wait(1, 0)[0]]
+    live.forget(40)
+    assert len(live) == 0
+
+
+def test_a_prefix_is_scanned_in_order_of_key() -> None:
+    live = Live([("agent/b", Counter(2)), ("agent/a", Counter(1)), ("agents", Counter(3))])
+    assert list(live.scan("agent/")) == [("agent/a", Counter(1)), ("agent/b", Counter(2))]
+
+
+def test_what_a_decision_may_read_is_looked_up() -> None:
+    asked = acquire("A", "repo:x").but(idempotency_key="k", nonce="n" * 22).signed()
+    did = did_of("A")
+    idem, nonce = cold_keys(asked)
+    assert idem.startswith(f"idem/{did}/") and nonce == f"nonce/{did}/{'n' * 22}"
+    assert cold_keys(renew("A", "L7").signed())[2] == "ended/L7"
+    assert cold_keys(release("A", "repo:x", leaseId="L8").signed())[2] == "ended/L8"
+    assert len(cold_keys(release("A", "repo:x").signed())) == 2
+    assert replace(asked, nonce="m" * 22) != asked

@@ -1,0 +1,126 @@
+"""Answers are a pure function of stored bytes, in the shapes of the protocol."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.refusal import TABLE
+from gateway.ledger.checkpoint import encode_leaf
+from gateway.ledger.receipts import _FACTS, answer, render
+from verifier.entries import ENTRY_TYPES
+from verifier.wire import JsonObject, encode_canonical
+
+NAMES = st.from_regex(r"\A[a-z][a-zA-Z0-9_]{0,8}\Z")
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(st.characters(exclude_categories=["Cs"]))
+)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4))
+COMMON = {"seq": 7, "timeMs": 1_000, "actor": "did:a", "type": ""}
+PROOF = "c2sp.org/tlog-proof@v1\nindex 7\n" + base64.b64encode(b"p" * 32).decode() + "\n\nnote\n"
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=6))
+def test_the_fast_encoder_writes_canonical_json(value: JsonObject) -> None:
+    assert encode_leaf(value) == encode_canonical(value)
+
+
+def body(kind: str, **members: Any) -> tuple[dict[str, Any], bytes]:
+    leaf = json.dumps({**COMMON, "type": f"tallystick/{kind}/1", **members}).encode()
+    data = answer(leaf, b"s" * 64, b"note\n", (b"p" * 32,), key_id="kid")
+    return json.loads(data), leaf
+
+
+def receipt_of(leaf: bytes) -> dict[str, Any]:
+    return {
+        "payloadType": "application/vnd.tallystick.leaf.v1+json",
+        "payload": base64.b64encode(leaf).decode(),
+        "signatures": [{"keyid": "kid", "sig": base64.b64encode(b"s" * 64).decode()}],
+        "proof": PROOF,
+    }
+
+
+LEASE: dict[str, Any] = {"leaseId": "L7", "fencingToken": 9, "mode": "write", "ttlMs": 5, "expiresAtMs": 1_005}
+SHOWN = {**LEASE, "holder": "did:a"}
+CONFLICT = {"leaseId": "L3", "resource": "a:b", "fencingToken": 3, "mode": "write", "grantedAtMs": 1, "expiresAtMs": 50}
+STORIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (
+        "lease.granted",
+        {**LEASE, "resources": ["a:b"]},
+        {"ok": True, "lease": {**SHOWN, "resource": "a:b", "resources": ["a:b"], "grantedAtMs": 1_000}},
+    ),
+    (
+        "lease.extended",
+        {**LEASE, "resources": ["a:b", "a:c"], "grantedAtMs": 600},
+        {"ok": True, "lease": {**SHOWN, "resources": ["a:b", "a:c"], "grantedAtMs": 600}},
+    ),
+    (
+        "lease.renewed",
+        {**LEASE, "resources": ["a:b"], "grantedAtMs": 600},
+        {"ok": True, "lease": {**SHOWN, "resource": "a:b", "resources": ["a:b"], "grantedAtMs": 600}},
+    ),
+    (
+        "lease.released",
+        {"resources": ["a:b"], "leaseId": "L3", "fencingToken": 3, "grantedAtMs": 1, "grantSeq": 3},
+        {"ok": True, "released": {"leaseId": "L3", "resource": "a:b", "resources": ["a:b"], "holder": "did:a"}},
+    ),
+    (
+        "release.repeated",
+        {"resources": ["a:b"], "leaseId": "L3", "endedSeq": 5},
+        {"ok": True, "released": {"leaseId": "L3", "resource": "a:b", "resources": ["a:b"], "holder": "did:a"}},
+    ),
+    ("agent.added", {"agent": "did:b", "name": "bob"}, {"ok": True, "agent": {"did": "did:b", "name": "bob"}}),
+    ("agent.removed", {"agent": "did:b"}, {"ok": True, "agent": {"did": "did:b"}}),
+    (
+        "lease.refused",
+        {
+            "resources": ["a:b"], "mode": "write", "ttlMs": 5, "error": "lease_held", "number": 408, "holder": "did:b",
+            "holderName": "bob", "conflict": CONFLICT, "conflicts": 1, "retryAfterMs": 25,
+            "stampede": {"admitted": True, "waitMs": 25},
+        },
+        {
+            "ok": False, "error": "lease_held", "number": 408, "retry": "new_request", "holder": "did:b",
+            "holderName": "bob", "conflict": CONFLICT, "conflicts": 1, "retryAfterMs": 25, "expiresAtMs": 50,
+            "stampede": {"admitted": True, "waitMs": 25},
+        },
+    ),
+    (
+        "renewal.refused",
+        {"leaseId": "L3", "ttlMs": 5, "error": "lease_expired", "number": 405, "endedSeq": 6},
+        {"ok": False, "error": "lease_expired", "number": 405, "retry": "new_request", "leaseId": "L3", "endedSeq": 6},
+    ),
+    (
+        "decision.failed",
+        {"action": "lease.acquire", "error": "decision_failed", "number": 901},
+        {"ok": False, "error": "decision_failed", "number": 901, "retry": "new_request"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "members", "expected"), STORIES, ids=[story[0] for story in STORIES])
+def test_an_answer_says_what_the_leaf_says_and_carries_the_receipt(
+    kind: str, members: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    said, leaf = body(kind, **members)
+    if not expected["ok"]:
+        expected = expected | {"message": next(row.advice for row in TABLE if row.name == expected["error"])}
+    assert said == {**expected, "receipt": receipt_of(leaf)}
+
+
+def test_a_receipt_file_is_exactly_the_member_receipt() -> None:
+    said, leaf = body("agent.removed", agent="did:b")
+    file = render(leaf, b"s" * 64, b"note\n", (b"p" * 32,), key_id="kid")
+    assert json.loads(file) == said["receipt"]
+    whole = answer(leaf, b"s" * 64, b"note\n", (b"p" * 32,), key_id="kid")
+    assert b'"receipt":' + file + b"}" == whole[whole.index(b'"receipt":') :]
+
+
+def test_every_entry_that_answers_a_request_has_a_shape() -> None:
+    asked = {row.type for row in ENTRY_TYPES.values() if row.cause == "request"}
+    refusals = {row.type for row in ENTRY_TYPES.values() if any(member.name == "error" for member in row.members)}
+    assert set(_FACTS) == asked - refusals

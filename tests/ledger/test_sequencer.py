@@ -1,0 +1,578 @@
+"""The only writer: commit, sign, answer; nobody's trouble is another's; every scene ends before the real verifier."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.actions import ACTIONS
+from gateway.core import refusal
+from gateway.core.append import Batch, build_batch
+from gateway.errors import Busy, Fatal, StoreOwned
+from gateway.ledger import receipts, sequencer
+from gateway.ledger.history import Answer
+from gateway.ledger.sequencer import Refused
+from gateway.ledger.tree import Growth
+from gateway.signer import Signer
+from tests.core.requests import ORIGIN, acquire, anchor_text, key_of, release, renew
+from tests.world import ENGINES, Engine, World
+from verifier.checkpoint import parse_checkpoint
+from verifier.receipt import check_receipt
+
+FILE = "repo:app/src/a.py"
+
+
+@pytest.fixture(params=ENGINES)
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    engine: Engine = request.param
+    async with World(tmp_path, engine) as world:
+        yield world
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[World]:
+    async with World(tmp_path) as world:
+        yield world
+
+
+def body(answer: Answer) -> bytes:
+    """Return what the door would send."""
+    return receipts.answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
+
+
+class Gate:
+    """Holds the commit thread at a method of the store until opened."""
+
+    def __init__(self, world: World, method: str = "commit") -> None:
+        self.reached = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._open = threading.Event()
+        self._method = method
+        world.store.before = self._stop
+
+    def _stop(self, name: str) -> None:
+        if name == self._method and not self._open.is_set():
+            self._loop.call_soon_threadsafe(self.reached.set)
+            assert self._open.wait(10), "nobody opened the gate"
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def outcome(work: Any) -> Any:
+    """Return the result or the exception."""
+    return (await asyncio.gather(work, return_exceptions=True))[0]
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_is_a_receipt_that_a_stranger_accepts(world: World) -> None:
+    for answer, status in ((await world.acquire("A", FILE), 200), (await world.acquire("B", FILE), 409)):
+        file = receipts.render(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
+        report = check_receipt(file, world.keyring, level="included")
+        assert (answer.status, report.exit_code, answer.is_replay) == (status, 0, False), report.as_text()
+    assert world.types(6) == ["lease.granted", "lease.refused"]
+    world.audit()
+
+
+async def test_a_retry_gets_the_same_bytes_also_after_a_restart_and_after_a_crash(world: World) -> None:
+    asked = [acquire("A", FILE), acquire("B", FILE), release("C", FILE)]
+    first = [await world.ask(one) for one in asked]
+    size = len(world.leaves())
+
+    async def retry() -> None:
+        for one, answer in zip(asked, first, strict=True):
+            again = await world.ask(one.again())
+            assert again == replace(answer, is_replay=True)
+            assert body(again) == body(answer)
+
+    await retry()
+    assert len(world.leaves()) == size
+    await world.restart()
+    await retry()
+    await world.crash()
+    await world.start()
+    await retry()
+    assert [answer.status for answer in first] == [200, 409, 409]
+    world.audit()
+
+
+async def test_a_repeat_inside_one_batch_is_one_entry_and_equal_answers(world: World) -> None:
+    asked = acquire("A", FILE)
+    answers = await asyncio.gather(*(world.ask(asked.again()) for _ in range(5)))
+    assert {body(answer) for answer in answers} == {body(answers[0])}
+    assert sorted(answer.is_replay for answer in answers) == [False] + [True] * 4
+    assert world.types(6) == ["lease.granted"]
+    world.audit()
+
+
+async def test_the_same_signed_bytes_are_refused_also_when_they_were_a_retry(world: World) -> None:
+    asked = acquire("A", FILE)
+    await world.ask(asked)
+    retry = world.anchored(asked.again()).signed()
+    await world.sequencer.submit(retry, ACTIONS[retry.action])
+    first = world.anchored(asked).signed()
+    for _ in range(2):
+        for sent in (first, retry):
+            with pytest.raises(Refused) as refused:
+                await world.sequencer.submit(sent, ACTIONS[sent.action])
+            assert refused.value.unreceipted.refusal is refusal.NONCE_REUSED
+            assert refused.value.unreceipted.detail == {"seq": 6}
+        await world.restart()  # the nonce that the retry burnt was kept at the stop
+    world.audit()
+
+
+async def test_a_refusal_without_entry_writes_nothing(world: World) -> None:
+    size = len(world.leaves())
+    with pytest.raises(Refused) as refused:
+        await world.acquire("stranger", FILE)
+    assert refused.value.unreceipted.refusal is refusal.AGENT_UNKNOWN
+    assert (len(world.leaves()), world.sequencer.counters.refused) == (size, 1)
+    world.audit()
+
+
+async def test_only_a_checkpoint_that_we_signed_is_an_anchor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequencer, "ANCHORS_MAX", 2)
+    old = world.sequencer.confirmed
+    for number in range(5):
+        await world.acquire("A", f"lock:{number}")
+    now = world.sequencer.confirmed
+    tries = [
+        (1, world.genesis, True),
+        (old.size, old.root, True),
+        (now.size, now.root, True),
+        (old.size, now.root, False),
+        (2, world.genesis, False),
+        (now.size + 1, now.root, False),
+        (2**53 - 1, now.root, False),
+    ]
+    for size, root, is_known in tries:
+        asked = acquire("A", f"lock:at/{size}").but(anchor=anchor_text(ORIGIN, size, root)).signed()
+        found = await outcome(world.sequencer.submit(asked, ACTIONS["lease.acquire"]))
+        if is_known:
+            assert isinstance(found, Answer), size
+        else:
+            assert isinstance(found, Refused) and found.unreceipted.refusal is refusal.UNKNOWN_HISTORY, size
+    world.audit()
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_waits_becomes_one_batch(world: World) -> None:
+    gate = Gate(world)
+    first = asyncio.create_task(world.acquire("A", "lock:first"))
+    await gate.reached.wait()
+    others = [asyncio.create_task(world.acquire("B", f"lock:{number}")) for number in range(300)]
+    await asyncio.sleep(0)
+    assert world.sequencer.queue_depth == 300
+    before = world.sequencer.counters.batches
+    gate.open()
+    answers = await asyncio.gather(first, *others)
+    assert world.sequencer.counters.batches - before == 3  # the first alone, then 256, then 44
+    assert len({answer.checkpoint for answer in answers}) == 3
+    assert [answer.seq for answer in answers] == list(range(6, 307))
+    world.audit()
+
+
+async def test_concurrent_claims_of_one_resource_give_exactly_one_grant_per_round(world: World) -> None:
+    for number in range(60):
+        file = f"lock:round/{number}"
+        answers = await asyncio.gather(*(world.acquire(name, file) for name in "ABCABC"))
+        holders = {answer.leaf.split(b'"actor":"')[1][:56] for answer in answers if answer.status == 200}
+        kinds = sorted(world.types(answers[0].seq))
+        assert len(holders) == 1, "one holder; the holder's second request extends"
+        assert kinds == ["lease.extended", "lease.granted", *["lease.refused"] * 4]
+    world.audit()
+
+
+async def test_nothing_is_shown_before_it_is_committed_and_signed(world: World) -> None:
+    before = (world.sequencer.confirmed, len(world.sequencer.view), len(world.leaves()))
+    gate = Gate(world)
+    waiting = asyncio.create_task(world.acquire("A", FILE))
+    await gate.reached.wait()
+    assert (world.sequencer.confirmed, len(world.sequencer.view), len(world.leaves())) == before
+    assert not waiting.done()
+    gate.open()
+    answer = await waiting
+    confirmed = world.sequencer.confirmed
+    assert (confirmed.size, confirmed.note) == (answer.seq + 1, answer.checkpoint)
+    checkpoint = parse_checkpoint(confirmed.note)
+    assert (checkpoint.size, checkpoint.root) == (confirmed.size, confirmed.root)
+    world.audit()
+
+
+async def test_signatures_are_stored_with_the_next_batch_at_idle_or_at_the_stop(world: World) -> None:
+    def stored(seq: int) -> bytes | None:
+        return world.store.honest.entries(seq, seq + 1)[0].signature
+
+    first = await world.acquire("A", "lock:1")
+    assert stored(first.seq) is None
+    second = await world.acquire("A", "lock:2")
+    assert (stored(first.seq), stored(second.seq)) == (first.signature, None)
+    await world.settle()
+    assert stored(second.seq) == second.signature
+    third = await world.acquire("A", "lock:3")
+    await world.restart()
+    assert stored(third.seq) == third.signature
+    world.audit()
+
+
+async def test_memory_holds_live_state_and_not_history(world: World) -> None:
+    async def rounds(count: int) -> int:
+        for number in range(count):
+            await world.acquire("A", f"lock:{number}")
+            await world.ask(release("A", f"lock:{number}"))
+        return len(world.sequencer.view)
+
+    assert await rounds(2) == await rounds(40)
+
+
+# -- waiters -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_waiter_that_goes_away_abandons_only_its_answer(world: World) -> None:
+    gate = Gate(world)
+    asked = acquire("A", FILE)
+    gone = asyncio.create_task(world.ask(asked))
+    await gate.reached.wait()
+    queued = acquire("A", "lock:queued")
+    also_gone = asyncio.create_task(world.ask(queued))
+    stays = asyncio.create_task(world.acquire("B", FILE))
+    await asyncio.sleep(0)
+    gone.cancel()
+    also_gone.cancel()
+    assert await outcome(gone) is not None and await outcome(also_gone) is not None
+    gate.open()
+    assert (await stays).status == 409
+    for one in (asked, queued):
+        retry = await world.ask(one.again())
+        assert (retry.status, retry.is_replay) == (200, True)
+    assert world.types(6) == ["lease.granted", "lease.granted", "lease.refused"]
+    assert world.sequencer.counters.abandoned == 2
+    world.audit()
+
+
+async def test_an_exception_in_one_delivery_reaches_nobody_else(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = sequencer.Sequencer._result
+
+    def fail_for_b(self: Any, outcome: Any, turn: Any, *rest: Any) -> Any:
+        if outcome.seq == 7:
+            raise RuntimeError("the client is gone")
+        return real(self, outcome, turn, *rest)
+
+    monkeypatch.setattr(sequencer.Sequencer, "_result", fail_for_b)
+    work = [outcome(memory.acquire(name, f"lock:{name}")) for name in "ABC"]
+    a, b, c = await asyncio.gather(*work)
+    assert (a.status, c.status) == (200, 200) and isinstance(b, RuntimeError)
+    assert (await memory.acquire("A", FILE)).status == 200
+    memory.audit()
+
+
+async def test_a_command_that_can_not_be_built_takes_no_other_with_it(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(view: Any, commands: Any, *rest: Any, **how: Any) -> Batch:
+        if any(command.request.body.get("resource") == "lock:poison" for command in commands):
+            raise ValueError("poison")
+        return build_batch(view, commands, *rest, **how)
+
+    monkeypatch.setattr(sequencer, "build_batch", build)
+    names = ("lock:1", "lock:poison", "lock:2")
+    first, poison, second = await asyncio.gather(*(outcome(memory.acquire("A", name)) for name in names))
+    assert (first.status, second.status) == (200, 200) and isinstance(poison, ValueError)
+    assert memory.types(6) == ["lease.granted", "lease.granted"]
+    memory.audit()
+
+
+async def test_a_decision_that_fails_is_an_entry_and_is_logged(memory: World, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError("in the core")
+
+    broken = replace(ACTIONS["lease.acquire"], decide=fail)
+    answer = await memory.sequencer.submit(memory.anchored(acquire("A", FILE)).signed(), broken)
+    assert answer.status == 500 and memory.types(6) == ["decision.failed"]
+    assert any(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records)
+    memory.audit()
+
+
+async def test_a_full_queue_is_busy_and_keeps_room_for_renewals(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequencer, "QUEUE_MAX", 8)
+    monkeypatch.setattr(sequencer, "QUEUE_RESERVED", 2)
+    await memory.acquire("A", FILE)
+    gate = Gate(memory)
+    first = asyncio.create_task(memory.acquire("A", "lock:first"))
+    await gate.reached.wait()
+    waiting = [asyncio.create_task(memory.acquire("B", f"lock:{number}")) for number in range(6)]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy, match="queue_full"):
+        await memory.acquire("B", "lock:more")
+    waiting.append(asyncio.create_task(memory.ask(renew("A", "L6"))))
+    waiting.append(asyncio.create_task(memory.ask(release("A", FILE))))
+    await asyncio.sleep(0)
+    with pytest.raises(Busy, match="queue_full"):
+        await memory.ask(renew("A", "L6"))
+    gate.open()
+    assert {answer.status for answer in await asyncio.gather(first, *waiting)} == {200}
+    memory.audit()
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tick_ends_leases_that_are_due_and_not_before(world: World) -> None:
+    await world.acquire("A", FILE, ttlMs=10_000)
+    world.clock.advance(9_999)
+    await world.settle()
+    assert world.types(6) == ["lease.granted"]
+    world.clock.advance(1)
+    await world.settle()
+    await world.settle()
+    assert world.types(6) == ["lease.granted", "lease.expired"]
+    assert (await world.acquire("B", FILE)).status == 200
+    world.audit()
+
+
+async def test_after_an_outage_a_holiday_keeps_leases_alive(world: World) -> None:
+    await world.acquire("A", FILE, ttlMs=10_000)
+    await world.stop()
+    world.clock.advance(15_000)
+    await world.start()
+    await world.settle()
+    assert world.types(6) == ["lease.granted", "service.started", "lease.holiday"]
+    assert (await world.acquire("B", FILE)).status == 409
+    world.clock.advance(15_000)
+    await world.settle()
+    assert world.types(10) == ["lease.expired"]
+    world.audit()
+
+
+async def test_what_is_due_is_forgotten_and_counts_no_more(world: World) -> None:
+    asked = acquire("A", FILE, ttlMs=1_000)
+    await world.ask(asked)
+    await world.acquire("B", FILE)
+    await world.settle()
+    assert world.sequencer.counters.forgotten == 0
+    world.clock.advance(86_400_000)
+    await world.settle()  # the lease expires: log time moves
+    await world.settle()
+    # Three agents' and two acquires' idempotency keys and nonces, and B's refusal; the ended lease is a day younger.
+    assert world.sequencer.counters.forgotten == 11
+    later = acquire("A", FILE, at_ms=world.clock.wall).but(idempotency_key=asked.idempotency_key)
+    assert (await world.ask(later)).is_replay is False
+    world.audit()
+
+
+async def test_a_wall_clock_set_forward_does_not_end_leases(world: World) -> None:
+    await world.acquire("A", FILE)
+    world.clock.jump(3_600_000)
+    await world.settle()
+    assert (await world.ask(acquire("B", FILE))).status == 409
+    assert world.sequencer.clock_alarms > 0
+    world.audit()
+
+
+# -- trouble -----------------------------------------------------------------------------------------------------------
+
+
+async def test_busy_means_that_nothing_happened(world: World) -> None:
+    size, confirmed = len(world.leaves()), world.sequencer.confirmed
+    for method in ("lock", "commit"):
+        world.store.plan.append((method, "busy"))
+        with pytest.raises(Busy, match="planned"):
+            await world.acquire("A", FILE)
+        assert (len(world.leaves()), world.sequencer.confirmed) == (size, confirmed)
+    assert (await world.acquire("A", FILE)).status == 200
+    world.audit()
+
+
+async def test_a_head_that_moved_is_read_anew_and_decided_again(world: World) -> None:
+    for method in ("lock", "commit"):
+        size = len(world.leaves())
+        world.store.plan.append((method, "moved"))
+        assert (await world.acquire("A", f"lock:{method}")).status == 200
+        assert world.types(size) == ["service.started", "lease.holiday", "lease.granted"]
+    leaf = world.leaves()[-3]
+    assert (leaf.value["cause"], leaf.epoch, leaf.value["isClean"]) == ("recovery", 3, False)
+    assert world.sequencer.counters.recoveries == 2
+    world.audit()
+
+
+async def test_a_head_that_keeps_moving_is_fatal_for_all_and_a_restart_goes_on(world: World) -> None:
+    world.store.plan.extend([("commit", "moved")] * 3)
+    gate = Gate(world, "lock")
+    asked = [acquire(name, FILE) for name in "AB"]
+    waiting = [asyncio.create_task(outcome(world.ask(one))) for one in asked]
+    await gate.reached.wait()
+    gate.open()
+    assert all(isinstance(found, Fatal) for found in await asyncio.gather(*waiting))
+    assert not world.sequencer.is_ready
+    with pytest.raises(Fatal, match="another gateway writes"):
+        await world.acquire("C", FILE)
+    await world.restart()
+    assert [(await world.ask(one.again())).status for one in asked] == [200, 409]
+    world.audit()
+
+
+async def test_who_can_not_find_out_stops_and_the_answer_is_there_after_a_restart(world: World) -> None:
+    world.store.plan.extend([("commit", "kept"), ("landed", "busy")])
+    asked = acquire("A", FILE)
+    with pytest.raises(Fatal, match="nobody knows"):
+        await world.ask(asked)
+    assert not world.sequencer.is_ready
+    await world.restart()
+    answer = await world.ask(asked.again())
+    assert (answer.status, answer.is_replay) == (200, True)
+    world.audit()
+
+
+async def test_a_head_that_moved_back_is_fatal(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.start()
+    old = {name: getattr(world.disk, name) for name in ("head", "is_clean")}
+    lists = {name: list(getattr(world.disk, name)) for name in ("leaves", "hashes", "heads")}
+    await world.acquire("A", FILE)
+    for name, value in (old | lists).items():
+        setattr(world.disk, name, value)  # an older file was put in place of the ledger
+    with pytest.raises(Fatal, match="already signed"):
+        await world.acquire("B", FILE)
+    assert not world.sequencer.is_ready
+    await world.stop()
+
+
+async def test_a_signature_that_does_not_verify_never_leaves(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    confirmed = memory.sequencer.confirmed
+    sign = Signer.sign_leaf
+    monkeypatch.setattr(Signer, "sign_leaf", lambda self, leaf: bytes([sign(self, leaf)[0] ^ 1]) + sign(self, leaf)[1:])
+    with pytest.raises(Fatal, match="does not verify"):
+        await memory.acquire("A", FILE)
+    assert memory.sequencer.confirmed == confirmed and not memory.sequencer.is_ready
+
+
+async def test_a_path_that_does_not_lead_to_the_root_never_leaves(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Growth, "path", lambda self, seq: (bytes(32),))
+    with pytest.raises(Fatal, match="does not lead to the root"):
+        await memory.acquire("A", FILE)
+    assert not memory.sequencer.is_ready
+
+
+async def test_earlier_answers_that_can_not_be_read_are_busy_and_the_batch_is_answered(world: World) -> None:
+    asked = acquire("A", FILE)
+    await world.ask(asked)
+    world.store.plan.append(("entries", "busy"))
+    retry, fresh = await asyncio.gather(outcome(world.ask(asked.again())), outcome(world.acquire("B", "lock:b")))
+    assert isinstance(retry, Busy) and fresh.status == 200
+    assert (await world.ask(asked.again())).is_replay
+    world.audit()
+
+
+async def test_upkeep_that_fails_is_done_another_time(world: World) -> None:
+    answer = await world.acquire("A", FILE)
+    for fault in ("busy", "lost", "kept"):
+        world.store.plan.append(("keep", fault))
+        await world.settle()
+    await world.settle()
+    assert world.store.honest.entries(answer.seq, answer.seq + 1)[0].signature == answer.signature
+    assert world.sequencer.is_ready
+    world.audit()
+
+
+async def test_a_proven_second_history_stops_grants_once_and_for_good(world: World) -> None:
+    await world.acquire("A", FILE)
+    other = Signer(key_of("log"), key_of("receipt"), ORIGIN)
+    note = other.sign_checkpoint(f"{ORIGIN}\n3\n{'A' * 43}=\n")
+    for _ in range(2):
+        await world.sequencer.dispute(note, parse_checkpoint(note))
+    assert world.types(7) == ["ledger.disputed"]
+    assert (await world.acquire("B", "lock:b")).status == 409
+    await world.restart()
+    assert (await world.acquire("B", "lock:b")).status == 409
+    assert (await world.ask(release("A", FILE))).status == 200
+    world.audit()
+
+
+# -- stop --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_answers_what_waits_and_lets_nobody_in(world: World) -> None:
+    gate = Gate(world)
+    waiting = [asyncio.create_task(world.acquire("A", f"lock:{number}")) for number in range(3)]
+    await gate.reached.wait()
+    waiting += [asyncio.create_task(world.acquire("B", f"lock:b/{number}")) for number in range(3)]
+    await asyncio.sleep(0)
+    stopping = asyncio.create_task(world.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(Busy, match="stopping"):
+        await world.acquire("C", FILE)
+    assert not world.sequencer.is_ready
+    gate.open()
+    await stopping
+    assert [(await one).status for one in waiting] == [200] * 6
+    await world.start()
+    started = world.leaves()[-2]
+    assert (started.type, started.value["isClean"]) == ("tallystick/service.started/1", True)
+    world.audit()
+
+
+async def test_a_crash_is_no_clean_stop_and_every_start_has_its_epoch(world: World) -> None:
+    await world.acquire("A", FILE)
+    await world.crash()
+    await world.start()
+    started = world.leaves()[-2]
+    assert (started.value["cause"], started.value["isClean"], started.epoch) == ("start", False, 2)
+    assert world.leaves()[-1].value["startedSeq"] == started.seq
+    world.audit()
+
+
+async def test_stopping_twice_or_after_a_fatal_is_allowed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    await world.start()
+    world.store.plan.append(("commit", "fatal"))
+    with pytest.raises(Fatal):
+        await world.acquire("A", FILE)
+    await world.stop()
+    await world.stop()
+    await world.start()
+    await world.stop()
+
+
+async def test_a_running_gateway_sweeps_by_itself(tmp_path: Path) -> None:
+    world = World(tmp_path, sweep_ms=1)
+    await world.start()
+    ticked = asyncio.Event()
+    world.sequencer.tick = ticked.set  # type: ignore[method-assign]  # to be told
+    sweeper = asyncio.create_task(world.sequencer._sweep())
+    async with asyncio.timeout(5):
+        await ticked.wait()
+    sweeper.cancel()
+    await world.stop()
+
+
+async def test_a_trace_is_told_the_stages_in_order(tmp_path: Path) -> None:
+    told: list[tuple[str, int]] = []
+    world = World(tmp_path)
+    world.trace = lambda stage, count: told.append((stage, count))
+    async with world:
+        told.clear()
+        await asyncio.gather(*(world.acquire("A", f"lock:{number}") for number in range(3)))
+    stages = ["locked", "decided", "built", "committed", "signed", "checked", "delivered"]
+    assert told == [(stage, 3) for stage in stages]
+
+
+# -- second gateway ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_second_gateway_can_not_start_on_the_same_store(world: World) -> None:
+    with pytest.raises(StoreOwned):
+        world.open_store()
+    assert (await world.acquire("A", FILE)).status == 200
+    world.audit()
