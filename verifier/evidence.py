@@ -6,7 +6,9 @@ Source: docs/protocol.md 16.5; the attacks that each check closes: security.md Â
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 
 from verifier.did import decode_did
@@ -26,6 +28,8 @@ from verifier.request import (
 )
 from verifier.sig import is_valid
 from verifier.wire import BODY_BYTES_MAX, Malformed, decode_base64, parse_json
+
+JOBS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +139,32 @@ def evidence_values(evidence: Mapping[str, str]) -> dict[str, str]:
         "idempotency-key": f'"{evidence["idempotencyKey"]}"',
         "tallystick-anchor": evidence["anchor"],
     }
+
+
+def judged(
+    chunks: Iterable[list[Leaf]], authorities: Callable[[], frozenset[str]], jobs: int
+) -> Iterator[tuple[list[Leaf], list[Evidence]]]:
+    """Yield each chunk of known leaves with its evidence, in order; with `jobs` > 1 other processes verify.
+
+    A bounded number of chunks is under way. `authorities` is asked when a chunk was read, not before.
+    """
+    if jobs <= 1:
+        for leaves in chunks:
+            yield leaves, _judge(leaves, authorities())
+        return
+    waiting: deque[tuple[list[Leaf], Future[list[Evidence]]]] = deque()
+    with ProcessPoolExecutor(min(jobs, JOBS_MAX)) as pool:
+        for leaves in chunks:
+            waiting.append((leaves, pool.submit(_judge, leaves, authorities())))
+            if len(waiting) > 4 * jobs:
+                oldest, future = waiting.popleft()
+                yield oldest, future.result()
+        for leaves, future in waiting:
+            yield leaves, future.result()
+
+
+def _judge(leaves: list[Leaf], authorities: frozenset[str]) -> list[Evidence]:
+    """Entries of the gateway have no evidence and need none."""
+    return [
+        Evidence(()) if leaf.entry_type.cause == "gateway" else check_evidence(leaf, authorities) for leaf in leaves
+    ]

@@ -7,17 +7,15 @@ Deciding every decision again is a later step (docs/protocol.md 17.4). Source: d
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
 from verifier.checkpoint import Checkpoint, parse_checkpoint
-from verifier.entries import Leaf, parse_leaf
-from verifier.evidence import Evidence, check_evidence
+from verifier.entries import Leaf, full_type, parse_leaf
+from verifier.evidence import Evidence, judged
 from verifier.keyring import Keyring
 from verifier.ledger_source import BUNDLE_ENTRIES, Source, open_source
 from verifier.merkle import Tree, leaf_hash
@@ -28,8 +26,8 @@ from verifier.wire import Malformed
 
 FINDINGS_MAX = 1_000  # a forged ledger must not fill memory with complaints
 ROOTS_MAX = 1_024
-JOBS_MAX = 64
 _ZEROS = bytes(32)
+_STARTED = full_type("service.started")
 
 
 @dataclass(slots=True)
@@ -44,7 +42,7 @@ class _Audit:
     previous: bytes = _ZEROS  # SHA-256 of the last leaf
     genesis: bytes = _ZEROS
     time_ms: int = 0
-    epoch: int | None = None
+    epoch: int = 0
     stopped_at: int | None = None  # the first entry of unknown type
     requests: int = 0
     level: str = "none"
@@ -52,11 +50,9 @@ class _Audit:
     roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one
 
     def root_at(self, size: int) -> bytes:
-        if size not in self.roots:
-            if len(self.roots) >= ROOTS_MAX:
-                self.roots.clear()
-            self.roots[size] = self.tree.root(size)
-        return self.roots[size]
+        if len(self.roots) >= ROOTS_MAX:
+            self.roots.clear()
+        return self.roots.get(size) or self.roots.setdefault(size, self.tree.root(size))
 
     def say(self, step: int, code: str, text: str, seq: int | None = None, outcome: Outcome = Outcome.INVALID) -> None:
         if len(self.findings) < FINDINGS_MAX:
@@ -75,7 +71,7 @@ def check_ledger(path: Path, keyring: Keyring, checkpoint: bytes | None = None, 
             _read_all(audit, jobs)
     except Malformed as error:
         return Report("ledger", (Finding(2, "source_malformed", Outcome.INVALID, str(error)),))
-    except (OSError, ValueError) as error:  # ValueError: a path that no file can have
+    except (OSError, ValueError, BrokenExecutor) as error:  # ValueError: a path that no file can have
         return unreadable("ledger", f"cannot read the ledger: {error}", "unreadable")
     _check_own_checkpoint(audit)
     if checkpoint is not None:
@@ -85,18 +81,14 @@ def check_ledger(path: Path, keyring: Keyring, checkpoint: bytes | None = None, 
 
 def _read_all(audit: _Audit, jobs: int) -> None:
     """Chain and tree run ahead; evidence may be judged by other processes; relations follow in order."""
-    chunks = (_chunk(audit, leaves) for leaves in _bundles(audit.source.leaves))
+    bundles = iter(lambda: list(islice(audit.source.leaves, BUNDLE_ENTRIES)), [])
+    chunks = (_chunk(audit, bundle) for bundle in bundles)
     try:
-        for leaves, evidences in _judged(audit, chunks, jobs):
+        for leaves, evidences in judged(chunks, lambda: audit.relations.authorities, jobs):
             for leaf, evidence in zip(leaves, evidences, strict=True):
                 _relate(audit, leaf, evidence)
     except Malformed as error:
         audit.say(2, "source_malformed", str(error))
-
-
-def _bundles(leaves: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while bundle := list(islice(leaves, BUNDLE_ENTRIES)):
-        yield bundle
 
 
 def _chunk(audit: _Audit, bundle: list[bytes]) -> list[Leaf]:
@@ -117,26 +109,23 @@ def _link(audit: _Audit, leaf_bytes: bytes) -> Leaf | None:
         return None
     if index == 0:
         _open(audit, leaf, leaf_hash(leaf_bytes))
+    genesis = audit.genesis if index else _ZEROS
+    epoch = audit.epoch + (leaf.type == _STARTED) if index else leaf.epoch
     for code, is_wrong, text in (
         ("seq_differs", leaf.seq != index, f"seq is {leaf.seq}, its place is {index}"),
         ("chain_broken", leaf.prev != previous, "prev is not the hash of the entry before"),
-        (
-            "genesis_differs",
-            leaf.genesis != (audit.genesis if index else _ZEROS),
-            "genesis is not this ledger's entry 0",
-        ),
+        ("genesis_differs", leaf.genesis != genesis, "genesis is not this ledger's entry 0"),
         ("origin_differs", leaf.origin != audit.source.origin, "origin is not the ledger's"),
         ("time_backwards", leaf.time_ms < audit.time_ms, "timeMs is smaller than that of the entry before"),
-        ("epoch_wrong", not _is_epoch(audit, leaf), "epoch changes only at service.started, by one"),
+        ("epoch_wrong", leaf.epoch != epoch, "epoch changes only at service.started, by one"),
     ):
         if is_wrong:
             audit.say(9, code, text, index)
     audit.time_ms, audit.epoch = max(leaf.time_ms, audit.time_ms), leaf.epoch
     if not leaf.is_known and audit.stopped_at is None:
         audit.stopped_at = index
-        audit.say(
-            9, "type_unknown", f"type {leaf.type} is not known: checked to {index - 1}", index, Outcome.INDETERMINATE
-        )
+        text = f"type {leaf.type} is not known: checked to {index - 1}"
+        audit.say(9, "type_unknown", text, index, Outcome.INDETERMINATE)
     return leaf if audit.stopped_at is None else None
 
 
@@ -149,36 +138,6 @@ def _open(audit: _Audit, leaf: Leaf, entry_hash: bytes) -> None:
         audit.say(9, "genesis_differs", "entry 0 is not the one that the key document names", 0)
     if root is not None and leaf.text("root") != root.vkey:
         audit.say(9, "root_differs", "entry 0 names another root key than the pinned one", 0)
-
-
-def _is_epoch(audit: _Audit, leaf: Leaf) -> bool:
-    if audit.epoch is None:
-        return True
-    return leaf.epoch == audit.epoch + (leaf.is_known and leaf.entry_type.name == "service.started")
-
-
-def _judged(audit: _Audit, chunks: Iterable[list[Leaf]], jobs: int) -> Iterator[tuple[list[Leaf], list[Evidence]]]:
-    """Yield each chunk with its evidence, in order; with `jobs` > 1 a bounded number of chunks is under way."""
-    if jobs <= 1:
-        for leaves in chunks:
-            yield leaves, judge(leaves, audit.relations.authorities)
-        return
-    with ProcessPoolExecutor(min(jobs, JOBS_MAX)) as pool:
-        waiting: deque[tuple[list[Leaf], Future[list[Evidence]]]] = deque()
-        for leaves in chunks:
-            waiting.append((leaves, pool.submit(judge, leaves, audit.relations.authorities)))
-            if len(waiting) > 4 * jobs:
-                oldest, future = waiting.popleft()
-                yield oldest, future.result()
-        for leaves, future in waiting:
-            yield leaves, future.result()
-
-
-def judge(leaves: list[Leaf], authorities: frozenset[str]) -> list[Evidence]:
-    """Return the evidence of each leaf; entries of the gateway have none and need none. Runs in any process."""
-    return [
-        Evidence(()) if leaf.entry_type.cause == "gateway" else check_evidence(leaf, authorities) for leaf in leaves
-    ]
 
 
 def _relate(audit: _Audit, leaf: Leaf, evidence: Evidence) -> None:
@@ -211,18 +170,14 @@ def _check_own_checkpoint(audit: _Audit) -> None:
     """The checkpoint that came with the ledger must fit exactly what came with it."""
     size = audit.tree.size
     if size == 0:
-        audit.say(
-            9, "empty", "the ledger has no entries; an empty ledger is never complete", None, Outcome.INDETERMINATE
-        )
+        audit.say(9, "empty", "no entries; an empty ledger is never complete", None, Outcome.INDETERMINATE)
     if size != audit.source.size:
         audit.say(8, "truncated", f"the source promises {audit.source.size} entries and has {size}")
     checkpoint = _open_checkpoint(audit, audit.source.checkpoint, "the ledger's own")
     if checkpoint is None:
         return
     if (checkpoint.size, checkpoint.root) != (size, audit.tree.root()):
-        audit.say(
-            8, "root_differs", f"the entries do not give the root of the ledger's own checkpoint ({checkpoint.size})"
-        )
+        audit.say(8, "root_differs", f"the entries do not give the root of the own checkpoint ({checkpoint.size})")
     elif audit.level.startswith("witnessed") and size:
         audit.completeness = f"to size {size}, {audit.level}"
 
@@ -234,15 +189,12 @@ def _check_pinned_checkpoint(audit: _Audit, note: bytes) -> None:
     if pinned is None:
         return
     if pinned.size > audit.tree.size:
-        audit.say(
-            8, "truncated", f"the ledger ends at size {audit.tree.size}, below the given checkpoint's {pinned.size}"
-        )
+        audit.say(8, "truncated", f"the ledger has {audit.tree.size} entries, the given checkpoint {pinned.size}")
     elif pinned.root == audit.tree.root(pinned.size):
-        if pinned.size:
+        if pinned.size and audit.completeness == "unknown":
             audit.completeness = f"to size {pinned.size} of the given checkpoint"
     elif is_own_sound:
-        text = f"the log signed this ledger and another one of size {pinned.size}"
-        audit.say(12, "two_roots", text, None, Outcome.SPLIT)
+        audit.say(12, "two_roots", f"the log signed two roots for size {pinned.size}", None, Outcome.SPLIT)
     else:
         audit.say(8, "checkpoint_differs", f"the ledger's root at size {pinned.size} is not the given checkpoint's")
 
