@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -57,11 +58,7 @@ class Gateway:
                 stderr=log,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not self.is_ready():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the gateway did not become ready:\n{self.log.read_text('utf-8')}")
-            time.sleep(0.02)  # polling a foreign process; nothing asserts on this clock
+        until(self.is_ready, self.process, self.log)
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -122,6 +119,15 @@ class Gateway:
         assert result.returncode == 0, (result.stdout, result.stderr)
         report: dict[str, object] = json.loads(result.stdout)
         return report
+
+
+def until(is_reached: Callable[[], bool], process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait for a foreign process; one that ends, or takes START_SECONDS_MAX, raises with its log."""
+    deadline_s = time.monotonic() + START_SECONDS_MAX
+    while not is_reached():
+        if process.poll() is not None or time.monotonic() > deadline_s:
+            raise RuntimeError(f"the process did not become ready:\n{log.read_text('utf-8')}")
+        time.sleep(0.02)  # polling a foreign process; nothing asserts on this clock
 
 
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
