@@ -199,6 +199,27 @@ def resources_of(body: JsonObject) -> tuple[str, ...]:
 # --- kinds ----------------------------------------------------------------------------------------------------------
 
 
+_Checks = tuple[tuple[str, Callable[[JsonValue], bool], bool], ...]
+
+
+def _checks(members: tuple[Member, ...]) -> _Checks:
+    """Flatten members for `_fits`, the fast path of every leaf."""
+    return tuple((member.name, member.kind.check, member.is_required) for member in members)
+
+
+def _fits(value: JsonObject, checks: _Checks) -> bool:
+    """Say whether `value` keeps its table; `_first_fault` then says where it does not."""
+    found = 0
+    for name, check, is_required in checks:
+        if name in value:
+            if not check(value[name]):
+                return False
+            found += 1
+        elif is_required:
+            return False
+    return found == len(value)
+
+
 def _integer(name: str, minimum: int, maximum: int, unit: str = "") -> Kind:
     def check(value: JsonValue) -> bool:
         return type(value) is int and minimum <= value <= maximum
@@ -236,8 +257,10 @@ def _list(name: str, item: Kind, count_min: int, count_max: int) -> Kind:
 
 
 def _object(name: str, *members: Member) -> Kind:
+    rows = _checks(members)
+
     def check(value: JsonValue) -> bool:
-        return type(value) is dict and _first_fault(value, members) is None
+        return type(value) is dict and _fits(value, rows)
 
     bound = "an object with exactly " + ", ".join(m.name if m.is_required else m.name + "?" for m in members)
     return Kind(name, check, bound, object_schema(members))
@@ -403,7 +426,6 @@ BODY_TEXT = Kind(
 
 def _first_fault(value: JsonObject, members: tuple[Member, ...]) -> MemberError | None:
     """Return what breaks the table first, in table order, or None."""
-    found = 0
     for member in members:
         if member.name not in value:
             if member.is_required:
@@ -412,13 +434,10 @@ def _first_fault(value: JsonObject, members: tuple[Member, ...]) -> MemberError 
                 )
         elif not member.kind.check(value[member.name]):
             return MemberError("member_invalid", member.name, _invalid_text(member, value[member.name]))
-        else:
-            found += 1
-    if found == len(value):
-        return None
-    # The name is the sender's text: bounded here, and escaped by whoever prints it.
-    name = next(iter(value.keys() - {member.name for member in members}))[:64]
-    return MemberError("member_unknown", name, f"member {name!r} is not known here; leave it out")
+    for name in sorted(value.keys() - {member.name for member in members}):
+        # The name is the sender's text: bounded here, and escaped by whoever prints it.
+        return MemberError("member_unknown", name[:64], f"member {name[:64]!r} is not known here; leave it out")
+    return None
 
 
 def _invalid_text(member: Member, value: JsonValue) -> str:
@@ -687,6 +706,13 @@ _ROWS = (
 )
 ENTRY_TYPES: Mapping[str, EntryType] = MappingProxyType({row.type: row for row in _ROWS})
 _ALL_MEMBERS = {row.type: (*COMMON_MEMBERS, *row.members) for row in _ROWS}
+_ALL_CHECKS = {kind: _checks(members) for kind, members in _ALL_MEMBERS.items()}
+# What a leaf repeats from its body, by type; decision.failed repeats nothing.
+_REPEATED = {
+    row.type: tuple(member.name for member in row.members if member.name in {m.name for m in ACTION_BODIES[row.action]})
+    for row in _ROWS
+    if row.action is not None
+}
 
 
 def leaf_schema(entry_type: str) -> JsonObject:
@@ -731,13 +757,11 @@ class Leaf:
 
     def text(self, name: str) -> str:
         """Return a member that the table says is a string ("" when it is absent)."""
-        value = self.value.get(name)
-        return value if isinstance(value, str) else ""
+        return _text_of(self.value, name)
 
     def number(self, name: str) -> int:
         """Return a member that the table says is an integer (-1 when it is absent)."""
-        value = self.value.get(name)
-        return value if isinstance(value, int) else -1
+        return _number_of(self.value, name)
 
 
 def parse_leaf(unverified_bytes: bytes) -> Leaf:
@@ -749,9 +773,10 @@ def parse_leaf(unverified_bytes: bytes) -> Leaf:
     value = parse_canonical(unverified_bytes, bytes_max=LEAF_BYTES_MAX)
     kind = value.get("type")
     members = _ALL_MEMBERS.get(kind) if isinstance(kind, str) else None
+    fault = None
     if members is None:
         fault = _first_fault({m.name: value[m.name] for m in COMMON_MEMBERS if m.name in value}, COMMON_MEMBERS)
-    else:
+    elif not _fits(value, _ALL_CHECKS[str(kind)]):
         fault = _first_fault(value, members)
     if fault is not None:
         raise fault
@@ -764,22 +789,33 @@ def parse_leaf(unverified_bytes: bytes) -> Leaf:
 
 def _leaf(value: JsonObject, is_known: bool) -> Leaf:
     evidence = value.get("request")
-    leaf = Leaf(value, "", "", 0, 0, 0, b"", b"", "", "", "", None, is_known)
     return Leaf(
         value=value,
-        type=leaf.text("type"),
-        origin=leaf.text("origin"),
-        seq=leaf.number("seq"),
-        epoch=leaf.number("epoch"),
-        time_ms=leaf.number("timeMs"),
-        prev=bytes.fromhex(leaf.text("prev")),
-        genesis=bytes.fromhex(leaf.text("genesis")),
-        actor=leaf.text("actor"),
-        principal=leaf.text("principal"),
-        on_behalf_of=leaf.text("onBehalfOf"),
-        request={name: str(part) for name, part in evidence.items()} if isinstance(evidence, dict) else None,
+        type=_text_of(value, "type"),
+        origin=_text_of(value, "origin"),
+        seq=_number_of(value, "seq"),
+        epoch=_number_of(value, "epoch"),
+        time_ms=_number_of(value, "timeMs"),
+        prev=bytes.fromhex(_text_of(value, "prev")),
+        genesis=bytes.fromhex(_text_of(value, "genesis")),
+        actor=_text_of(value, "actor"),
+        principal=_text_of(value, "principal"),
+        on_behalf_of=_text_of(value, "onBehalfOf"),
+        request={name: part for name, part in evidence.items() if isinstance(part, str)}
+        if isinstance(evidence, dict)
+        else None,
         is_known=is_known,
     )
+
+
+def _text_of(value: JsonObject, name: str) -> str:
+    text = value.get(name)
+    return text if isinstance(text, str) else ""
+
+
+def _number_of(value: JsonObject, name: str) -> int:
+    number = value.get(name)
+    return number if isinstance(number, int) else -1
 
 
 def _contradiction(leaf: Leaf) -> str | None:
@@ -859,8 +895,7 @@ def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
     action = leaf.action
     if action is None or action not in ACTION_BODIES:
         return "action"
-    asked = {member.name for member in ACTION_BODIES[action]} - {"ledger", "actorDid", "resource"}
-    for name in (member.name for member in leaf.entry_type.members if member.name in asked):
+    for name in _REPEATED.get(leaf.type, ()):
         wanted: JsonValue = list(resources_of(body)) if name == "resources" else body.get(name, BODY_DEFAULTS.get(name))
         if leaf.value.get(name) != wanted and not (name == "leaseId" and wanted is None):
             return name

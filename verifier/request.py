@@ -27,9 +27,9 @@ _COMPONENT = r'"@?[a-z][a-z0-9-]{0,31}"'
 _VALUE = r'(?:[0-9]{1,15}|"[ !#-\[\]-~]{0,256}")'
 _PARAMS = rf"(?:;[a-z]{{1,16}}={_VALUE}){{1,12}}"
 _INPUT = re.compile(rf"({_LABEL})=(\((?P<components>{_COMPONENT}(?: {_COMPONENT}){{0,15}})\)(?P<params>{_PARAMS}))")
-_PARAM = re.compile(rf";([a-z]{{1,16}})=({_VALUE})")
 _SIGNATURE = re.compile(rf"({_LABEL})=:([A-Za-z0-9+/]{{86}}==):")
-_NONCE = re.compile(r"[A-Za-z0-9_-]{22,64}")
+_NONCE = re.compile(r'"[A-Za-z0-9_-]{22,64}"')
+_KEYID = re.compile(r'"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}"')
 _PATH = re.compile(r"(?!.*(?://|/\.))/[A-Za-z0-9._~/-]{0,254}")
 _QUERY = re.compile(r'\?[!"$-~]{0,255}')
 _IDEMPOTENCY_KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"')
@@ -68,7 +68,8 @@ def parse_signature_input(value: str) -> SignatureInput:
     if match is None:
         raise Malformed(f"Signature-Input: {len(value)} characters, not one member label=(components);parameters")
     components = tuple(match["components"][1:-1].split('" "'))
-    pairs = _PARAM.findall(match["params"])
+    # A semicolon inside a quoted value cuts it, and no accepted value has half a quote: such inputs end below.
+    pairs = [(name, value) for name, _, value in (part.partition("=") for part in match["params"][1:].split(";"))]
     params = dict(pairs)
     if len(set(components)) != len(components) or len(params) != len(pairs):
         raise Malformed("Signature-Input: a component or parameter appears twice; name each once")
@@ -76,13 +77,13 @@ def parse_signature_input(value: str) -> SignatureInput:
         raise Malformed("Signature-Input: the parameters are exactly created, expires, keyid, alg, nonce and tag")
     if params["alg"] != '"ed25519"' or params["tag"] != f'"{TAG}"':
         raise Malformed(f'Signature-Input: alg must be "ed25519" and tag "{TAG}"')
-    keyid, nonce = params["keyid"], params["nonce"][1:-1]
-    if not keyid.startswith('"did:key:z6Mk') or len(keyid) != 58:
+    keyid, nonce = params["keyid"], params["nonce"]
+    if _KEYID.fullmatch(keyid) is None:
         raise Malformed("Signature-Input: keyid must be a did:key of 56 characters, quoted")
-    if not params["nonce"].startswith('"') or _NONCE.fullmatch(nonce) is None:
+    if _NONCE.fullmatch(nonce) is None:
         raise Malformed("Signature-Input: nonce must be 22 to 64 characters of A-Z a-z 0-9 _ -, quoted")
     created, expires = decode_decimal(params["created"]), decode_decimal(params["expires"])
-    return SignatureInput(match[1], components, match[2], created, expires, keyid[1:-1], nonce)
+    return SignatureInput(match[1], components, match[2], created, expires, keyid[1:-1], nonce[1:-1])
 
 
 def parse_signature(value: str, label: str) -> bytes:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from verifier.checkpoint import Checkpoint
 from verifier.keyring import KeyLine, Keyring, covers
-from verifier.note import SignatureLine, VerifierKey, line_is_valid, line_matches
+from verifier.note import VerifierKey, line_is_valid, line_matches
 from verifier.policy import is_quorum_met
 from verifier.verdict import Finding, Outcome
 
@@ -26,49 +26,43 @@ class Signers:
 
 
 def check_signers(checkpoint: Checkpoint, keyring: Keyring) -> Signers:
-    """Judge every signature line of `checkpoint` whose key is pinned. Never raises."""
-    log_lines = keyring.log_keys(checkpoint.origin)
-    witnesses = {} if keyring.policy is None else keyring.policy.witnesses
-    signed = [line for line in log_lines if _is_signed_by(checkpoint, line.key)]
-    seen = {name for name, key in witnesses.items() if any(line_matches(row, key) for row in checkpoint.note.lines)}
-    bad = {name for name in seen if not all(_valid(checkpoint, witnesses[name]))}
-    is_met = keyring.policy is not None and is_quorum_met(keyring.policy, seen - bad)
-    findings = [
-        *_log_findings(checkpoint, log_lines, signed),
-        *_size_findings(checkpoint, keyring, signed, is_met),
-        *(Finding(7, "witness_invalid", Outcome.INVALID, f"witness {name}: a line does not verify") for name in bad),
-    ]
-    if not is_met:
-        text = f"the policy's quorum is not met: {len(seen - bad)} of {len(witnesses)} witnesses signed"
-        findings.append(Finding(7, "not_witnessed", Outcome.VALID, text if witnesses else "no witness is pinned"))
+    """Judge every signature line of `checkpoint` whose key is pinned, each once. Never raises."""
+    logs = [(line, _marks(checkpoint, line.key)) for line in keyring.log_keys(checkpoint.origin)]
+    pinned = {} if keyring.policy is None else keyring.policy.witnesses
+    witnesses = {name: _marks(checkpoint, key) for name, key in pinned.items()}
+    good = {name for name, marks in witnesses.items() if marks and all(marks)}
+    is_met = keyring.policy is not None and is_quorum_met(keyring.policy, good)
+    signed = [line for line, marks in logs if marks == [True]]
+    findings = [*_log_findings(checkpoint, logs), *_size_findings(checkpoint, keyring, signed, is_met)]
+    for name, marks in witnesses.items():
+        if not all(marks):
+            findings.append(Finding(7, "witness_invalid", Outcome.INVALID, f"witness {name}: a line does not verify"))
     is_signed = not any(finding.outcome > Outcome.VALID for finding in findings)
-    level = f"witnessed {len(seen - bad)}/{len(witnesses)}" if is_met else "included"
-    known = [*(line.key for line in log_lines), *witnesses.values()]
-    ignored = sum(not any(line_matches(row, key) for key in known) for row in checkpoint.note.lines)
+    if not is_met:
+        text = f"the policy's quorum is not met: {len(good)} of {len(witnesses)} witnesses signed"
+        findings.append(Finding(7, "not_witnessed", Outcome.VALID, text if witnesses else "no witness is pinned"))
+    level = f"witnessed {len(good)}/{len(witnesses)}" if is_met else "included"
+    known = sum(len(marks) for marks in (*(marks for _, marks in logs), *witnesses.values()))
+    ignored = len(checkpoint.note.lines) - known
     return Signers(tuple(findings), bool(signed), level if is_signed else "none", ignored)
 
 
-def _valid(checkpoint: Checkpoint, key: VerifierKey) -> list[bool]:
-    """One bool per line that claims to be by `key`."""
-    rows: tuple[SignatureLine, ...] = checkpoint.note.lines
-    return [line_is_valid(row, key, checkpoint.note.text) for row in rows if line_matches(row, key)]
+def _marks(checkpoint: Checkpoint, key: VerifierKey) -> list[bool]:
+    """One bool per line that claims to be by `key`: does it verify?"""
+    note = checkpoint.note
+    return [line_is_valid(row, key, note.text) for row in note.lines if line_matches(row, key)]
 
 
-def _is_signed_by(checkpoint: Checkpoint, key: VerifierKey) -> bool:
-    return _valid(checkpoint, key) == [True]
-
-
-def _log_findings(checkpoint: Checkpoint, log_lines: tuple[KeyLine, ...], signed: list[KeyLine]) -> Iterator[Finding]:
+def _log_findings(checkpoint: Checkpoint, logs: list[tuple[KeyLine, list[bool]]]) -> Iterator[Finding]:
     """Step 5: known lines all verify, exactly once each, and there is at least one."""
-    if not log_lines:
+    if not logs:
         text = f"no key is pinned for origin {checkpoint.origin}; no pinned key, no pass"
         yield Finding(5, "origin_unknown", Outcome.INVALID, text)
         return
-    for line in log_lines:
-        if _valid(checkpoint, line.key) not in ([], [True]):
-            text = "a line of a pinned log key does not verify, or is there twice"
-            yield Finding(5, "log_signature_invalid", Outcome.INVALID, text)
-    if not signed:
+    if any(marks not in ([], [True]) for _, marks in logs):
+        text = "a line of a pinned log key does not verify, or is there twice"
+        yield Finding(5, "log_signature_invalid", Outcome.INVALID, text)
+    if not any(marks == [True] for _, marks in logs):
         yield Finding(5, "log_signature_missing", Outcome.INVALID, "no valid signature by a pinned log key")
 
 
