@@ -7,7 +7,7 @@ every entry, the chain, the tree, the checkpoint, and each request's signature.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -73,13 +73,15 @@ class FaultyStore:
     """A store that does what its plan says at the next call of a method, and is honest otherwise.
 
     "lost": fails and did not persist. "kept": fails but did persist. "busy", "moved", "fatal": says so, did nothing.
-    `before` is called at the start of each method with its name, in the commit thread.
+    `plan` is used up in order, each at the next call of its method; `storm` names the nth call (from 1) of a method,
+    counted over restarts. `before` is called at the start of each method with its name, in the commit thread.
     """
 
     def __init__(self, store: Store) -> None:
         self.honest = store
         self.plan: deque[tuple[str, Fault]] = deque()
-        self.calls: list[str] = []
+        self.storm: dict[tuple[str, int], Fault] = {}
+        self.calls: Counter[str] = Counter()
         self.before: Callable[[str], None] = lambda name: None
 
     @property
@@ -87,9 +89,11 @@ class FaultyStore:
         return self.honest.durability
 
     def _do(self, name: str, call: Callable[[], Any]) -> Any:
-        self.calls.append(name)
+        self.calls[name] += 1
         self.before(name)
-        fault = self.plan.popleft()[1] if self.plan and self.plan[0][0] == name else None
+        fault = self.storm.get((name, self.calls[name]))
+        if self.plan and self.plan[0][0] == name:
+            fault = self.plan.popleft()[1]
         match fault:
             case "busy":
                 raise Busy("planned")
@@ -160,7 +164,7 @@ class World:
         self.is_clock_accepted = False
         self.trace: Any = None
         self.sequencer: Sequencer
-        self.store: FaultyStore
+        self.store: FaultyStore = None  # type: ignore[assignment]  # made by `start`
         self._is_new = True
 
     @property
@@ -219,7 +223,9 @@ class World:
 
     async def start(self, plan: Sequence[tuple[str, Fault]] = ()) -> None:
         """Start the gateway; the first time, let the operator enrol the agents. `plan` are faults during the start."""
-        self.store = FaultyStore(self.open_store())
+        before, self.store = self.store, FaultyStore(self.open_store())
+        if before is not None:
+            self.store.storm, self.store.calls, self.store.before = before.storm, before.calls, before.before
         self.store.plan.extend(plan)
         self.sequencer = Sequencer(
             self.store,
