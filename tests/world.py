@@ -34,7 +34,7 @@ from gateway.store.contract import (
     Upkeep,
 )
 from gateway.store.memory import MemoryDisk, MemoryStore
-from gateway.store.sqlite import SqliteStore
+from gateway.store.sqlite import Reader, SqliteStore
 from keys.forms import root_vkey, signed_key_document
 from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN, Ask, acquire, add, anchor_text, did_of, key_of
 from verifier.entries import ZERO_HASH, Leaf, parse_leaf
@@ -150,22 +150,28 @@ class World:
     """One ledger and the gateway on it. `op` is its operator; `agents` are enrolled by `start` when it is new."""
 
     def __init__(
-        self, folder: Path, engine: Engine = "memory", *, agents: Sequence[str] = ("A", "B", "C"), **parameters: int
+        self,
+        folder: Path,
+        engine: Engine = "memory",
+        *,
+        agents: Sequence[str] = ("A", "B", "C"),
+        clock: StillClock | None = None,
+        **parameters: int,
     ) -> None:
         self.folder = folder
         self.engine = engine
-        self.clock = StillClock()
+        self.clock = clock or StillClock()
         self.signer = Signer(key_of("log"), key_of("receipt"), ORIGIN)
         self.parameters = Parameters(**parameters)
         self.disk = MemoryDisk()
         self.agents = agents
-        self.genesis = self._open()
+        self._is_new = engine == "memory" or not self.path.exists()
+        self.genesis = self._open() if self._is_new else self._genesis()
         self.keyring = self._keyring()
         self.is_clock_accepted = False
         self.trace: Any = None
         self.sequencer: Sequencer
         self.store: FaultyStore = None  # type: ignore[assignment]  # made by `start`
-        self._is_new = True
 
     @property
     def path(self) -> Path:
@@ -197,6 +203,12 @@ class World:
         store.commit(StoredBatch(head, batch.leaves, growth.hashes, changes), None)
         store.close()
         return growth.root
+
+    def _genesis(self) -> bytes:
+        reader = Reader(self.path)
+        (entry,) = reader.entries(0, 1)
+        reader.close()
+        return leaf_hash(entry.leaf)
 
     @property
     def opening(self) -> Opening:

@@ -1,0 +1,62 @@
+"""A gateway without HTTP that works as fast as it can until it is killed. Run by `test_kill.py`, never imported.
+
+Usage: python -m tests.ledger.victim FOLDER ROUND. Writes one line for each answer, after it was given:
+<actor> <idempotency key> <status> <base64 of the body>.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import sys
+from pathlib import Path
+
+from gateway.clock import Clock
+from gateway.ledger import receipts
+from tests.core.requests import Ask, acquire, release
+from tests.world import StillClock, World
+
+AGENTS = ("A", "B", "C", "D", "E", "F")
+RESOURCES = tuple(f"lock:{number}" for number in range(4))
+
+
+class RealClock(StillClock):
+    """This machine's clocks."""
+
+    def now_ms(self) -> int:
+        self.wall = Clock().now_ms()
+        return self.wall
+
+    def boottime_ms(self) -> int:
+        return Clock().boottime_ms()
+
+
+async def client(world: World, name: str, prefix: str) -> None:
+    """Take and give back, in any order, with keys that are never used twice."""
+    dice = random.Random(prefix)
+    step = 0
+    while True:
+        step += 1
+        make = acquire if dice.random() < 0.6 else release
+        at_ms = world.clock.now_ms()
+        ask: Ask = make(name, dice.choice(RESOURCES), at_ms=at_ms)
+        ask = ask.but(idempotency_key=f"{prefix}-{step}", nonce=f"{prefix}-{step}-".ljust(24, "x"))
+        answer = await world.ask(ask)
+        body = receipts.answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
+        text = base64.b64encode(body).decode()
+        sys.stdout.write(f"{ask.key.did} {ask.idempotency_key} {answer.status} {text}\n")
+        sys.stdout.flush()
+
+
+async def main(folder: Path, number: int) -> None:
+    world = World(folder, "sqlite", agents=AGENTS, clock=RealClock(), sweep_ms=5)
+    await world.start()
+    print("ready", flush=True)
+    async with asyncio.TaskGroup() as group:
+        for at, name in enumerate(AGENTS * 2):
+            group.create_task(client(world, name, f"{number}-{at}"))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
