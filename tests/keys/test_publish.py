@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import stat
@@ -345,6 +346,27 @@ def test_files_folder_and_link_are_synced_in_this_order(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "replace", note_replace)
     publish(tmp_path / "public", first(), ROOT)
     assert done == ["file"] * len(FORM_FILES) + ["folder", "switch", "folder"]
+
+
+def test_two_publishers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between looking at the version and replacing it nobody else may publish, or the version could go back."""
+    stage = keys.publish._stage
+    refused: list[str] = []
+
+    def another_publisher_knocks(folder: Path, version: int, forms: Files) -> Path:
+        descriptor = os.open(folder.parent, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        refused.append(folder.name)
+        return stage(folder, version, forms)
+
+    monkeypatch.setattr(keys.publish, "_stage", another_publisher_knocks)
+    publish(tmp_path / "public", first(), ROOT)
+    assert refused == ["public"]
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # free again
+    os.close(descriptor)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
