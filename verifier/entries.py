@@ -541,6 +541,7 @@ ACTION_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
         "agent.remove": (*_TO_WHOM, Member("agent", DID)),
     }
 )
+_BODY_CHECKS = {action: _checks(members) for action, members in ACTION_BODIES.items()}
 # Exactly one of these members must be in the body.
 ONE_OF: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"lease.acquire": ("resource", "resources"), "lease.release": ("resource", "resources")}
@@ -556,7 +557,7 @@ def check_body(action: str, body: JsonObject) -> None:
     members = ACTION_BODIES.get(action)
     if members is None:
         raise Malformed(f"action: {len(action)} characters that name no action of this version")
-    fault = _first_fault(body, members)
+    fault = None if _fits(body, _BODY_CHECKS[action]) else _first_fault(body, members)
     if fault is not None:
         raise fault
     one_of = ONE_OF.get(action)

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 
 from verifier.did import decode_did
-from verifier.entries import ACTION_PATHS, AUTHORITY, Leaf, body_difference, check_body
+from verifier.entries import ACTION_PATHS, AUTHORITY, Leaf, body_difference, check_body, full_type
 from verifier.request import (
     BODY_COMPONENTS,
     CONTENT_TYPE,
@@ -30,6 +30,7 @@ from verifier.sig import is_valid
 from verifier.wire import BODY_BYTES_MAX, Malformed, decode_base64, parse_json
 
 JOBS_MAX = 64
+_RELEASED = full_type("lease.released")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def check_evidence(leaf: Leaf, authorities: Collection[str] | None = None) -> Ev
         return Evidence((("evidence_malformed", str(error)),))
     faults = [
         *_target_faults(leaf, evidence, signature_input, authorities),
-        *_body_faults(leaf, evidence["body"]),
+        *_body_faults(leaf, evidence["body"], signature_input),
         *_signature_faults(leaf, evidence, signature_input, signature),
         *_anchor_faults(leaf, anchor),
     ]
@@ -84,7 +85,7 @@ def _target_faults(
         yield "content_type_wrong", f"content-type is not {CONTENT_TYPE}"
 
 
-def _body_faults(leaf: Leaf, text: str) -> Iterator[tuple[str, str]]:
+def _body_faults(leaf: Leaf, text: str, signature_input: SignatureInput) -> Iterator[tuple[str, str]]:
     """(d): the body by the one strict decoder, and every fact of the leaf in it."""
     try:
         body = parse_json(text.encode("utf-8"), bytes_max=BODY_BYTES_MAX)
@@ -95,6 +96,10 @@ def _body_faults(leaf: Leaf, text: str) -> Iterator[tuple[str, str]]:
     difference = body_difference(leaf, body)
     if difference is not None:
         yield "body_differs", f"member {difference} of the leaf is not what the signed body asks for"
+    if leaf.type == _RELEASED and "leaseId" not in body:
+        # Else a delayed release would end a lease that its signer did not know of.
+        if leaf.number("grantedAtMs") >= (signature_input.created + 1) * 1000:
+            yield "released_unseen", "a release without leaseId ends no lease that was granted after it was signed"
     if body["ledger"] != leaf.origin:
         yield "wrong_ledger", "the signed body names another ledger"
     if body["actorDid"] != leaf.actor:

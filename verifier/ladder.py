@@ -33,6 +33,7 @@ class Walk:
     signers: Signers | None = None
     direct_signature: str = "not_checked"
     level: str = "none"
+    is_in_place: bool = False
 
     @property
     def is_log_signed(self) -> bool:
@@ -40,8 +41,8 @@ class Walk:
 
     @property
     def is_leaf_proven(self) -> bool:
-        """Directly signed, or included under a pinned log key."""
-        return self.direct_signature == "valid" or (self.is_log_signed and self.level != "none")
+        """Directly signed, or included under a pinned log key at the place that the leaf claims."""
+        return self.direct_signature == "valid" or (self.level != "none" and self.is_in_place)
 
     def say(self, step: int, code: str, text: str, outcome: Outcome = Outcome.INVALID) -> None:
         self.findings.append(Finding(step, code, outcome, text))
@@ -119,7 +120,9 @@ def _check_leaf(walk: Walk, leaf: Leaf, keyring: Keyring, proof: Proof | None) -
         walk.say(9, "origin_differs", "the leaf's origin is not the checkpoint's")
     if proof is not None and leaf.seq != proof.index:
         walk.say(9, "seq_differs", "the leaf's seq is not its index in the proof")
-    pinned = keyring.genesis(leaf.origin)
+    checkpoint, pinned = walk.checkpoint, keyring.genesis(leaf.origin)
+    if proof is not None and checkpoint is not None:
+        walk.is_in_place = (leaf.origin, leaf.seq) == (checkpoint.origin, proof.index)
     if pinned is None:
         walk.note(9, "genesis_not_checked", "genesis: not checked, no key document of this origin")
     elif pinned != (leaf.genesis if leaf.seq else leaf_hash(walk.leaf_bytes)):

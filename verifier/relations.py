@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from hashlib import sha256
 
-from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, WINDOW_S_MAX, Leaf
+from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, WINDOW_S_MAX, Leaf, resources_of
 from verifier.evidence import Evidence
 
 # No accepted nonce can still be inside its window after this much log time.
@@ -52,7 +52,8 @@ class Relations:
         self._nonces = _Once(_NONCE_MS_MAX)
         self._keys = _Once(IDEMPOTENCY_MS)
         self._token = 0
-        self._leases: dict[int, tuple[int, str, int]] = {}  # live: grant seq to token, holder, granted at
+        self._leases: dict[int, Leaf] = {}  # the grants that are live, by seq
+        self._held: dict[str, set[int]] = {}  # their seqs by resource
         self._started: int | None = None
 
     def open(self, leaf: Leaf) -> None:
@@ -109,23 +110,31 @@ class Relations:
         elif token != max(self._token + 1, leaf.time_ms * 1000):
             yield "token_wrong", "fencingToken is not max(last + 1, timeMs x 1,000)"
         self._token = max(self._token, token)
-        self._leases[leaf.seq] = (token, leaf.actor, leaf.time_ms)
+        self._leases[leaf.seq] = leaf
+        for name in resources_of(leaf.value):
+            holders = self._held.setdefault(name, set())
+            if any(self._leases[seq].actor != leaf.actor for seq in holders):
+                yield "double_grant", "a resource of the grant is held by a live lease of another actor"
+            holders.add(leaf.seq)
 
     def _lease_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
         """A later word about a lease: it lives, and is the one that was granted. An end takes it away."""
-        grant_seq, live = leaf.number("grantSeq"), self._leases.get(leaf.number("grantSeq"))
-        if live is None:
+        grant = self._leases.get(leaf.number("grantSeq"))
+        if grant is None:
             yield "citation_wrong", "grantSeq is not a grant that is still live"
             return
-        token, holder, granted_at_ms = live
-        if leaf.number("fencingToken") != token:
+        if leaf.number("fencingToken") != grant.number("fencingToken"):
             yield "token_wrong", "fencingToken is not the grant's"
-        if (leaf.text("holder") or leaf.actor) != holder:
+        if (leaf.text("holder") or leaf.actor) != grant.actor:
             yield "holder_wrong", "the lease is another actor's"
-        if leaf.number("grantedAtMs") not in (-1, granted_at_ms):
-            yield "citation_wrong", "grantedAtMs is not the time of the grant"
+        if leaf.number("grantedAtMs") not in (-1, grant.time_ms) or leaf.value["resources"] != grant.value["resources"]:
+            yield "citation_wrong", "grantedAtMs or resources are not the grant's"
         if leaf.entry_type.name in ("lease.released", "lease.expired"):
-            del self._leases[grant_seq]
+            del self._leases[grant.seq]
+            for name in resources_of(grant.value):
+                self._held[name].discard(grant.seq)
+                if not self._held[name]:
+                    del self._held[name]
 
 
 def _texts(leaf: Leaf, name: str) -> frozenset[str]:

@@ -17,7 +17,7 @@ from verifier.verdict import Finding, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Signers:
-    """`is_signed`: a pinned log key signed (step 5). `level`: what the checkpoint reaches once inclusion holds too."""
+    """`is_signed`: steps 5 and 6 hold. `level`: what the checkpoint reaches once inclusion holds too."""
 
     findings: tuple[Finding, ...]
     is_signed: bool
@@ -34,17 +34,19 @@ def check_signers(checkpoint: Checkpoint, keyring: Keyring) -> Signers:
     is_met = keyring.policy is not None and is_quorum_met(keyring.policy, good)
     signed = [line for line, marks in logs if marks == [True]]
     findings = [*_log_findings(checkpoint, logs), *_size_findings(checkpoint, keyring, signed, is_met)]
+    # A key that may not speak for this size, or was stolen, convicts nobody of a split view.
+    is_signed = not any(finding.outcome > Outcome.VALID for finding in findings)
     for name, marks in witnesses.items():
         if not all(marks):
             findings.append(Finding(7, "witness_invalid", Outcome.INVALID, f"witness {name}: a line does not verify"))
-    is_signed = not any(finding.outcome > Outcome.VALID for finding in findings)
+    is_sound = is_signed and all(all(marks) for marks in witnesses.values())
     if not is_met:
         text = f"the policy's quorum is not met: {len(good)} of {len(witnesses)} witnesses signed"
         findings.append(Finding(7, "not_witnessed", Outcome.VALID, text if witnesses else "no witness is pinned"))
     level = f"witnessed {len(good)}/{len(witnesses)}" if is_met else "included"
     known = sum(len(marks) for marks in (*(marks for _, marks in logs), *witnesses.values()))
     ignored = len(checkpoint.note.lines) - known
-    return Signers(tuple(findings), bool(signed), level if is_signed else "none", ignored)
+    return Signers(tuple(findings), is_signed, level if is_sound else "none", ignored)
 
 
 def _marks(checkpoint: Checkpoint, key: VerifierKey) -> list[bool]:

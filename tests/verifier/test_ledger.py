@@ -192,6 +192,16 @@ def expired_for_another(ledger: Ledger) -> None:
     ledger.expire(seq, holder=BOB.did)
 
 
+def granted_twice(ledger: Ledger) -> None:
+    ledger.grant(ALICE, "lock:a", "lock:b")
+    ledger.grant(BOB, "lock:b", "lock:c")
+
+
+def renewed_other_resources(ledger: Ledger) -> None:
+    seq = ledger.grant(ALICE, "lock:a")
+    ledger.renew(ALICE, seq, change=lambda leaf: leaf.update(resources=["lock:b"]))
+
+
 def cited_no_grant(ledger: Ledger) -> None:
     ledger.grant(ALICE, "lock:a")
     members = {**ledger.later(5, "resources", "fencingToken", "grantedAtMs"), "leaseId": "L4", "grantSeq": 4}
@@ -271,6 +281,8 @@ LIES: list[tuple[Callable[[Ledger], Any], list[tuple[int, int | None, str]]]] = 
     (renewed_with_another_token, [(10, 6, "token_wrong")]),
     (renewed_by_another, [(10, 6, "holder_wrong")]),
     (expired_for_another, [(10, 6, "holder_wrong")]),
+    (granted_twice, [(10, 6, "double_grant")]),
+    (renewed_other_resources, [(10, 6, "citation_wrong")]),
     (cited_no_grant, [(10, 6, "citation_wrong")]),
     (foreign_authority, [(10, 5, "authority_wrong")]),
     (stranger_acts, [(10, 5, "agent_unknown")]),
@@ -305,6 +317,18 @@ def test_what_is_allowed_though_it_looks_like_a_lie() -> None:
     ledger.remove(ALICE)
     ledger.add(ALICE)
     ledger.grant(ALICE, "lock:e")
+    assert of_ledger(ledger) == []
+
+
+def test_one_actor_may_hold_a_resource_under_two_leases_and_the_next_waits_for_both() -> None:
+    ledger = maker.opened()
+    one, two = ledger.grant(ALICE, "lock:a"), ledger.grant(ALICE, "lock:a", "lock:b")
+    ledger.release(ALICE, one)
+    taken = maker.Ledger(list(ledger.leaves), ledger.time_ms, ledger.epoch, ledger.token, ledger.counter)
+    taken.grant(BOB, "lock:a")
+    assert of_ledger(taken) == [(10, 8, "double_grant")]
+    ledger.release(ALICE, two)
+    ledger.grant(BOB, "lock:a")
     assert of_ledger(ledger) == []
 
 

@@ -288,6 +288,19 @@ def test_a_leaf_for_another_actor_than_the_signer_is_refused() -> None:
     assert faults(check_receipt(ledger.receipt(seq), pins(ledger))) == [(10, "actor_differs"), (10, "actor_differs")]
 
 
+def test_a_release_without_lease_id_ends_no_lease_granted_after_it_was_signed() -> None:
+    """A delayed release must not end a lease that its signer did not know of; with the lease's name it may."""
+    for granted_after_s, with_id, wanted in ((1, False, [(10, "released_unseen")]), (0, False, []), (1, True, [])):
+        ledger = maker.opened()
+        ledger.time_ms = maker.T0 + 5_000
+        seq = ledger.grant(ALICE, "lock:a")
+        body = {"resource": "lock:a", **({"leaseId": f"L{seq}"} if with_id else {})}
+        members = ledger.later(seq, "resources", "leaseId", "fencingToken", "grantSeq", "grantedAtMs")
+        created = ledger.time_ms // 1000 - granted_after_s
+        end = ledger.decision("lease.released", ALICE, "lease.release", body, members, created=created)
+        assert faults(check_receipt(ledger.receipt(end), pins(ledger))) == wanted
+
+
 def test_a_decision_without_evidence_is_refused() -> None:
     ledger = maker.opened()
     seq = ledger.grant(ALICE, "lock:a", change=lambda leaf: leaf.pop("request"))
@@ -485,6 +498,22 @@ def test_consistency_of_different_sizes_is_said_to_be_unchecked() -> None:
     report = judge(WORKED.receipt(9), others=[FORK.checkpoint(12)])
     assert "consistency_not_checked" in remarks(report)
     assert "sizes 15 and 12: consistency not checked, needs a proof or the ledger" in report.as_text()
+
+
+def test_a_leaf_in_the_wrong_place_is_a_lie_but_no_second_history() -> None:
+    """Two leaves that claim one seq convict only if both stand there, or both carry the receipt key's signature."""
+    displaced = Ledger(leaves=[*WORKED.leaves[:12], FORK.leaves[9], *WORKED.leaves[13:]])
+    policy_only = open_keyring(policy=maker.policy())
+    report = check_receipt(WORKED.receipt(9), policy_only, others=[displaced.receipt(12, 14)])
+    assert report.exit_code != 4
+    placed = check_receipt(WORKED.receipt(9), policy_only, others=[FORK.receipt(9, 10)])
+    assert (faults(placed), placed.exit_code) == ([(12, "two_leaves")], 4)
+
+
+def test_a_stolen_key_convicts_nobody_of_a_split_view() -> None:
+    keys = WORKED.keys(lines=key_lines(log=f"0 - compromised {FINAL}"))
+    report = check_receipt(WORKED.receipt(9), pins(WORKED, keys=keys), others=[FORK.checkpoint()])
+    assert (faults(report), report.exit_code) == ([(12, "other_unusable")], 3)
 
 
 def test_a_fork_needs_a_signature_to_convict() -> None:
