@@ -139,6 +139,7 @@ KEY_DOCUMENTS: list[tuple[str, bytes, bool]] = [
     ("version 1", _document(f"version 2\nprevious {_HASH}", "version 1\nprevious -"), True),
     ("a retired key", _document(_LOG_LINE, f"key log {LOG.vkey} 8 20 retired\n"), True),
     ("an active key with a planned end", _document(_LOG_LINE, f"key log {LOG.vkey} 8 20 active\n"), True),
+    ("a key of one size", _document(_LOG_LINE, f"key log {LOG.vkey} 8 8 retired\n"), True),
     ("a compromised receipt key", _document(_RECEIPT_LINE, f"key receipt {RECEIPT.vkey} 0 - compromised\n"), True),
     ("no keys at all", signed("".join(_ROWS[:5]), ROOT, 9), True),
     ("signed by nobody known", signed(DOCUMENT_TEXT, LOG, 1), False),

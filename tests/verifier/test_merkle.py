@@ -172,6 +172,9 @@ def test_wrong_lengths_and_sizes_are_refused() -> None:
     assert root_from_inclusion(1, 1, LEAVES[0], []) is None
     assert root_from_inclusion(-1, 1, LEAVES[0], []) is None
     assert root_from_inclusion(0, 0, LEAVES[0], []) is None
+    for size in range(20):
+        for count in range(8):
+            assert root_from_inclusion(size, size, LEAVES[0], [bytes(32)] * count) is None
     assert not is_consistent(2, ROOTS[2], 1, ROOTS[1], [])
     assert not is_consistent(0, ROOTS[1], 1, ROOTS[1], [])
     assert not is_consistent(1, b"", 1, b"", [])
