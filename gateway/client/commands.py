@@ -26,7 +26,7 @@ from gateway.client.receipts import VerifiedReceipt
 from gateway.client.run import Job, run
 from gateway.client.seen import replace_file
 from gateway.client.trust import HELD_TTL_MS_MIN
-from gateway.client.words import facts, joined_text, objects, sentence, shown_moment, texts, wait_line
+from gateway.client.words import error_facts, facts, joined_text, objects, sentence, shown_moment, texts, wait_line
 from verifier.entries import ACTION_BODIES, LEASE_ID, TTL_MS_MAX, check_resource
 from verifier.verdict import escape
 from verifier.wire import Malformed
@@ -290,8 +290,7 @@ def _report(command: str, error: ClientError, arguments: argparse.Namespace) -> 
         with suppress(OSError):  # the refusal itself is the news
             replace_file(path, error.receipt.data)
     if getattr(arguments, "json", False):
-        known = facts(error.receipt) if isinstance(error, Refused) else {"error": type(error).__name__}
-        print(json.dumps({"ok": False, **known, "message": explain(error), "exitCode": code}))
+        print(json.dumps({"ok": False, **error_facts(error), "message": explain(error), "exitCode": code}))
     else:
         print(f"tallystick {command}: {explain(error)}", file=sys.stderr)
     return code

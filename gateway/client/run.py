@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gateway.client.agent import Agent
+from gateway.client.clock import Clock
 from gateway.client.exits import LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE
 from gateway.client.lease import HeldLease
 from gateway.client.seen import replace_file
@@ -66,7 +67,7 @@ async def run(agent: Agent, job: Job) -> int:
                 on_grant=lambda grant: _keep_receipt(path, grant),
             )
             async with lease:
-                return await _supervise(job, lease, path, signals)
+                return await _supervise(job, lease, path, signals, agent.clock)
         except asyncio.CancelledError:
             if signals.received is None:
                 raise
@@ -85,7 +86,7 @@ def environment(lease: HeldLease, receipt_path: Path) -> dict[str, str]:
     }
 
 
-async def _supervise(job: Job, lease: HeldLease, receipt_path: Path, signals: _Signals) -> int:
+async def _supervise(job: Job, lease: HeldLease, receipt_path: Path, signals: _Signals, clock: Clock) -> int:
     try:
         process = await _spawn(job.command, {**os.environ, **environment(lease, receipt_path)})
     except OSError as error:
@@ -94,7 +95,7 @@ async def _supervise(job: Job, lease: HeldLease, receipt_path: Path, signals: _S
     signals.group = process.pid
     try:
         with _foreground(process.pid):
-            return await _until_ended(process, lease, grace_ms(job.ttl_ms))
+            return await _until_ended(process, lease, grace_ms(job.ttl_ms), clock)
     finally:
         signals.group = None
         _kill(process.pid, signal.SIGKILL)  # whatever is left of the group must not outlive the lease
@@ -104,9 +105,9 @@ async def _spawn(command: Sequence[str], variables: Mapping[str, str]) -> asynci
     return await asyncio.create_subprocess_exec(*command, env=variables, process_group=0)
 
 
-async def _until_ended(process: asyncio.subprocess.Process, lease: HeldLease, grace: int) -> int:
+async def _until_ended(process: asyncio.subprocess.Process, lease: HeldLease, grace: int, clock: Clock) -> int:
     async with asyncio.TaskGroup() as group:
-        stopper = group.create_task(_stop_when_lost(process.pid, lease, grace))
+        stopper = group.create_task(_stop_when_lost(process.pid, lease, grace, clock))
         returned = await process.wait()
         stopper.cancel()
     if lease.lost.is_set():
@@ -114,12 +115,12 @@ async def _until_ended(process: asyncio.subprocess.Process, lease: HeldLease, gr
     return returned if returned >= 0 else SIGNAL_BASE - returned
 
 
-async def _stop_when_lost(group: int, lease: HeldLease, grace: int) -> None:
+async def _stop_when_lost(group: int, lease: HeldLease, grace: int, clock: Clock) -> None:
     await lease.lost.wait()
     print(f"tallystick run: the lease is lost ({lease.reason}); stopping the command", file=sys.stderr, flush=True)
     _kill(group, signal.SIGTERM)
     _kill(group, signal.SIGCONT)  # a stopped process gets the other signal only when it goes on
-    await asyncio.sleep(grace / 1000)
+    await clock.sleep(grace)
     _kill(group, signal.SIGKILL)
 
 

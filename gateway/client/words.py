@@ -6,6 +6,7 @@ sentence around it claims nothing.
 
 from __future__ import annotations
 
+from gateway.client.errors import ClientError, Refused, RequestRejected
 from gateway.client.exits import moment
 from gateway.client.join import Joined
 from gateway.client.receipts import VerifiedReceipt
@@ -30,6 +31,13 @@ def sentence(receipt: VerifiedReceipt) -> str:
 def facts(receipt: VerifiedReceipt) -> JsonObject:
     """Return the facts of a verified leaf under the names they have there."""
     return {name: value for name, value in receipt.leaf.value.items() if name not in _LEFT_OUT}
+
+
+def error_facts(error: ClientError) -> JsonObject:
+    """Return what a program may want to know of a failure: the leaf of a refusal, the code of a problem, or the kind."""
+    if isinstance(error, Refused):
+        return facts(error.receipt)
+    return {"error": error.code if isinstance(error, RequestRejected) else type(error).__name__}
 
 
 def joined_text(joined: Joined) -> str:

@@ -1,0 +1,354 @@
+"""Each command against a real gateway in a process of its own: codes, words, JSON; the ledger is audited at last."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from gateway.actions import ACTIONS
+from gateway.client.agent import Agent
+from gateway.client.caller import DISPUTE_PATH
+from gateway.client.commands import duration_ms, main
+from gateway.client.errors import LeaseHeld, LedgerBehind, SplitView
+from gateway.client.exits import ADVICE, MEANINGS
+from gateway.client.fence import Answer, FenceGuard
+from gateway.client.profile import open_profile
+from gateway.core.refusal import TABLE
+from keys.signing import SigningKey
+from tests.system.process import ROOT, Gateway, run_cli, run_module
+from verifier.note import make_vkey
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("gateway")
+    with Gateway(folder / "ledger") as running:
+        yield running
+        report = running.verify_ledger(folder / "export")
+    assert report["verdict"] == "valid"
+
+
+@pytest.fixture(scope="module")
+def alice(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("homes") / "alice"
+    gateway.join(home)
+    return home
+
+
+@pytest.fixture(scope="module")
+def bob(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("homes") / "bob"
+    gateway.join(home)
+    return home
+
+
+def client(*arguments: str) -> CompletedProcess[str]:
+    """Run a command of the client in this process, as `tallystick` would in its own."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main(arguments)
+        except SystemExit as leaving:  # argparse
+            code = int(str(leaving.code))
+    return CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def lease(home: Path, *arguments: str) -> CompletedProcess[str]:
+    return client("lease", *arguments, "--home", str(home))
+
+
+def facts(result: CompletedProcess[str]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+# -- join --------------------------------------------------------------------------------------------------------------
+
+
+def test_join_pins_the_root_and_says_what_is_next(gateway: Gateway, tmp_path: Path) -> None:
+    home = tmp_path / "new" / "home"
+    first = client("join", gateway.url, "--root", f"@{gateway.data}/public/root.vkey", "--home", str(home))
+    assert (first.returncode, first.stderr) == (0, "")
+    did = open_profile(home).key.did
+    assert did in first.stdout
+    assert "checkpoint verified under the root key; made a key" in first.stdout
+    assert (home / "seen.note").read_bytes().startswith(open_profile(home).address.origin.encode())
+    again = client("join", gateway.url, "--root", gateway.root_vkey(), "--home", str(home), "--json")
+    assert facts(again)["did"] == did
+
+
+def test_join_under_another_root_key_makes_nothing(gateway: Gateway, tmp_path: Path) -> None:
+    name, _, _ = gateway.root_vkey().partition("+")
+    stranger = make_vkey(name, SigningKey(bytes([7]) * 32).public_key).vkey
+    result = client("join", gateway.url, "--root", stranger, "--home", str(tmp_path / "home"))
+    assert result.returncode == 78
+    assert "no valid signature of the pinned root key" in result.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_join_to_nothing_is_unreachable(tmp_path: Path, gateway: Gateway) -> None:
+    result = client("join", "http://127.0.0.1:1", "--root", gateway.root_vkey(), "--home", str(tmp_path / "home"))
+    assert result.returncode == 69
+    assert "can't be reached" in result.stderr
+
+
+# -- lease -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_from_grant_to_release(gateway: Gateway, alice: Path, tmp_path: Path) -> None:
+    receipt = tmp_path / "receipt.json"
+    granted = lease(alice, "acquire", "lock:whole/life", "--ttl", "30s", "--receipt", str(receipt))
+    assert (granted.returncode, granted.stderr) == (0, "")
+    assert re.search(r"lease\.granted  lock:whole/life  L\d+  \(entry \d+, verified\)", granted.stdout)
+    assert "tallystick lease release lock:whole/life" in granted.stdout
+    checked = run_module(
+        "verifier", "receipt", str(receipt), "--root", gateway.root_vkey(), "--keys", str(alice / "keys.note")
+    )
+    assert checked.returncode == 0, checked.stdout
+    again = facts(lease(alice, "acquire", "lock:whole/life", "--ttl", "60s", "--json"))
+    assert again["type"] == "tallystick/lease.extended/1"
+    listed = json.loads(lease(alice, "list", "--json").stdout)
+    mine = next(row for row in listed if row["leaseId"] == again["leaseId"])
+    assert (mine["resources"], mine["fencingToken"]) == (["lock:whole/life"], again["fencingToken"])
+    assert str(again["leaseId"]) in lease(alice, "list").stdout
+    renewed = facts(lease(alice, "renew", "lock:whole/life", "--ttl", "90s", "--json"))
+    assert (renewed["type"], renewed["fencingToken"]) == ("tallystick/lease.renewed/1", again["fencingToken"])
+    by_id = facts(lease(alice, "renew", str(again["leaseId"]), "--json"))
+    assert by_id["leaseId"] == again["leaseId"]
+    released = facts(lease(alice, "release", "lock:whole/life", "--json"))
+    assert (released["ok"], released["type"]) == (True, "tallystick/lease.released/1")
+    repeated = facts(lease(alice, "release", "lock:whole/life", "--lease", str(again["leaseId"]), "--json"))
+    assert repeated["type"] == "tallystick/release.repeated/1"
+    gone = lease(alice, "release", "lock:whole/life")
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert "holds no lease that is exactly lock:whole/life" in gone.stderr
+
+
+def test_a_held_lease_names_its_holder_and_has_a_code_of_its_own(alice: Path, bob: Path, tmp_path: Path) -> None:
+    """Scenario L47: holder, since when, until when, and what to do; the refusal has a receipt as well."""
+    lease(alice, "acquire", "lock:a", "lock:b", "--ttl", "60s")
+    receipt = tmp_path / "refusal.json"
+    refused = lease(bob, "acquire", "lock:b", "--receipt", str(receipt))
+    assert (refused.returncode, refused.stdout) == (73, "")
+    assert open_profile(alice).key.did in refused.stderr
+    assert "--wait" in refused.stderr
+    assert receipt.stat().st_size > 0
+    as_json = lease(bob, "acquire", "lock:b", "--json")
+    told = facts(as_json)
+    assert (as_json.returncode, told["ok"], told["error"], told["exitCode"]) == (73, False, "lease_held", 73)
+    assert told["holder"] == open_profile(alice).key.did
+    shown = client("wait", "--home", str(bob))
+    assert re.search(rf"lock:b  held by {open_profile(alice).key.did} until .* waiting: did:key", shown.stdout)
+    one = json.loads(client("wait", "lock:b", "--json", "--home", str(bob)).stdout)
+    assert [row["resource"] for row in one["resources"]] == ["lock:b"]
+    lease(alice, "release", "lock:b", "lock:a")
+    assert lease(bob, "acquire", "lock:b", "--wait", "5s").returncode == 0
+
+
+def test_a_waiter_gets_what_is_released_meanwhile(alice: Path, bob: Path) -> None:
+    assert lease(alice, "acquire", "lock:wanted", "--ttl", "2s").returncode == 0
+    waited = lease(bob, "acquire", "lock:wanted", "--wait", "30s", "--json")
+    assert (waited.returncode, facts(waited)["type"]) == (0, "tallystick/lease.granted/1")
+
+
+USAGE = [
+    (("acquire", "no-scheme"), "scheme:path"),
+    (("acquire", "lock:x/**"), "sub-trees are not supported yet"),
+    (("acquire", "lock:x", "--ttl", "30"), "500ms, 30s, 5m or 1h"),
+    (("acquire", "lock:x", "--ttl", "2h"), "ttlMs"),
+    (("acquire",), "--help"),
+    (("renew", "no-scheme"), "scheme:path"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), USAGE)
+def test_wrong_usage_says_what_is_right(alice: Path, arguments: tuple[str, ...], text: str) -> None:
+    result = lease(alice, *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert text in result.stderr
+
+
+def test_without_a_profile_the_way_to_one_is_named(tmp_path: Path) -> None:
+    result = lease(tmp_path, "list")
+    assert result.returncode == 78
+    assert "tallystick join" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"), [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("0s", 0)]
+)
+def test_durations_name_their_unit(text: str, duration: int) -> None:
+    assert duration_ms(text) == duration
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5s", "5 s", "1.5s", "5d", "٥s", "5s\n", "9999999999s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(Exception, match="is no duration"):
+        duration_ms(text)
+
+
+def test_help_prints_every_exit_code() -> None:
+    for command in (["lease", "acquire"], ["run"], ["wait"], ["join"]):
+        printed = client(*command, "--help").stdout
+        assert all(f"{code:>3}  {meaning}" in printed for code, meaning in MEANINGS.items())
+
+
+def test_there_is_advice_for_every_receipted_refusal_and_for_nothing_else() -> None:
+    assert set(ADVICE) == {row.name for row in TABLE if row.is_receipted} - {"lease_held"}
+
+
+def test_the_dispute_door_is_the_gateways() -> None:
+    assert ACTIONS["ledger.dispute"].path == DISPUTE_PATH
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+def run_under(home: Path, resource: str, *arguments: str) -> CompletedProcess[str]:
+    return run_cli("run", "--resource", resource, "--home", str(home), *arguments)
+
+
+def test_run_returns_the_commands_status_and_leaves_nothing_held(alice: Path, bob: Path) -> None:
+    done = run_under(alice, "lock:run", "--", "sh", "-c", "echo token $TALLYSTICK_FENCING_TOKEN; exit 7")
+    assert (done.returncode, done.stderr) == (7, "")
+    assert re.fullmatch(r"token \d{16}\n", done.stdout)
+    assert run_under(bob, "lock:run", "--", "true").returncode == 0
+
+
+def test_run_passes_on_what_follows_the_dashes(alice: Path) -> None:
+    done = run_under(alice, "lock:dashes", "--", "printf", "%s,", "--", "--ttl", "-x")
+    assert (done.returncode, done.stdout) == (0, "--,--ttl,-x,")
+
+
+def test_run_without_the_lease_has_a_code_of_its_own(alice: Path, bob: Path) -> None:
+    lease(alice, "acquire", "lock:taken", "--ttl", "60s")
+    refused = run_under(bob, "lock:taken", "--wait", "200ms", "--", "echo", "never")
+    assert (refused.returncode, refused.stdout) == (73, "")
+    assert "is held by" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("--ttl", "1s", "--", "true"), 2), ((), 2), (("--", "/no/such"), 127)]
+)
+def test_run_refuses_what_it_can_not_do(alice: Path, arguments: tuple[str, ...], code: int) -> None:
+    assert run_under(alice, "lock:cannot", *arguments).returncode == code
+
+
+def test_a_command_may_read_keys_and_ctrl_c_is_its_own(alice: Path) -> None:
+    """On a terminal: a line typed reaches the command, and the interrupt key ends it with 128 + SIGINT."""
+    script = "read line; echo got $line; sleep 600"
+    child, terminal = pty.fork()
+    if child == 0:  # pragma: no cover  # the other side of the fork
+        os.chdir(ROOT)
+        command = ["run", "--resource", "lock:tty", "--home", str(alice), "--", "sh", "-c", script]
+        os.execv(sys.executable, [sys.executable, "-m", "gateway", *command])
+    os.write(terminal, b"hello\n")
+    read_until(terminal, b"got hello")
+    os.write(terminal, b"\x03")
+    _, status = os.waitpid(child, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGINT
+
+
+def read_until(terminal: int, words: bytes) -> None:
+    seen = b""
+    while words not in seen:
+        ready, _, _ = select.select([terminal], [], [], 30)
+        assert ready, seen
+        seen += os.read(terminal, 4_096)
+
+
+# -- the library, against the same gateway -----------------------------------------------------------------------------
+
+
+async def test_two_agents_and_a_guard(gateway: Gateway, alice: Path, bob: Path) -> None:
+    """The whole promise: A holds and writes; B waits, holds, writes; A's old receipt writes no more."""
+    profile = open_profile(alice)
+    guard = FenceGuard(profile.keyring, profile.address.origin)
+    async with Agent.open(alice) as first, Agent.open(bob) as second:
+        async with first.lease("repo:app/a.py", ttl_ms=10_000) as held:
+            with pytest.raises(LeaseHeld) as refused:
+                await second.acquire("repo:app/a.py")
+            assert refused.value.holder == first.did
+            challenge = guard.challenge()
+            guard.check(held.receipt, "repo:app/a.py", Answer(challenge, held.answer(challenge, "repo:app/a.py")))
+            old = held.receipt
+            stale = guard.challenge()
+            stale_answer = Answer(stale, held.answer(stale, "repo:app/a.py"))
+        async with second.lease("repo:app/a.py", ttl_ms=10_000, wait_ms=5_000) as held:
+            challenge = guard.challenge()
+            guard.check(held.receipt, "repo:app/a.py", Answer(challenge, held.answer(challenge, "repo:app/a.py")))
+            with pytest.raises(Exception, match="is older than"):
+                guard.check(old, "repo:app/a.py", stale_answer)
+        entry = await second.receipt(0)
+        assert entry.leaf.type == "tallystick/ledger.opened/1"
+        assert [row["did"] for row in await second.agents()].count(second.did) == 1
+
+
+async def test_the_operator_adds_and_removes(gateway: Gateway, bob: Path) -> None:
+    did = "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
+    async with Agent.open(gateway.data / "operator") as operator:
+        added = await operator.add_agent(did, "worker-1")
+        removed = await operator.remove_agent(did)
+        assert [added.type, removed.type] == ["tallystick/agent.added/1", "tallystick/agent.removed/1"]
+        row = next(row for row in await operator.agents() if row["did"] == did)
+        assert (row["name"], row["removedSeq"]) == ("worker-1", removed.seq)
+
+
+async def test_a_lease_outlives_a_killed_gateway(gateway: Gateway, alice: Path) -> None:
+    """Scenarios L8 and L16: heartbeats meet a dead gateway, go on, and find the lease where it was."""
+    renewed = asyncio.Event()
+    async with (
+        Agent.open(alice) as agent,
+        agent.lease("lock:survivor", ttl_ms=12_000, on_grant=lambda grant: renewed.set()) as held,
+    ):
+        token = held.fencing_token
+        renewed.clear()
+        await asyncio.to_thread(gateway.kill)
+        await asyncio.to_thread(gateway.start)
+        await asyncio.wait_for(renewed.wait(), 30)
+        assert held.is_trusted
+        assert (held.fencing_token, held.beats) == (token, 1)
+
+
+async def test_a_gateway_on_a_restored_backup_is_not_used(
+    gateway: Gateway, alice: Path, bob: Path, tmp_path: Path
+) -> None:
+    """Decisions §33: a restored back-up goes on where this profile knows other entries; told so, it grants nothing."""
+    backup = tmp_path / "ledger.sqlite3"
+    assert run_cli("ledger", "backup", str(backup), "--data", str(gateway.data)).returncode == 0
+    async with Agent.open(alice) as agent:
+        await agent.acquire("lock:after-the-backup")
+    gateway.stop()
+    original = (gateway.data / "ledger.sqlite3").rename(tmp_path / "original.sqlite3")
+    for leftover in gateway.data.glob("ledger.sqlite3-*"):
+        leftover.unlink()
+    backup.rename(gateway.data / "ledger.sqlite3")
+    gateway.start()
+    try:
+        with pytest.raises((SplitView, LedgerBehind)):
+            async with Agent.open(alice):
+                pytest.fail("a session began")
+        refused = await asyncio.to_thread(lease, bob, "acquire", "lock:any")
+        assert (refused.returncode, "ledger_disputed" in refused.stderr) == (1, True)
+    finally:
+        gateway.stop()
+        for leftover in gateway.data.glob("ledger.sqlite3*"):
+            leftover.unlink()
+        original.rename(gateway.data / "ledger.sqlite3")
+        gateway.start()
