@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from gateway.core.expiry import EXPIRIES_MAX, expire
@@ -9,7 +11,7 @@ from gateway.core.opening import start_steps
 from gateway.core.outcome import Context, Recorded
 from gateway.core.state import Draft, Ended, Parameters, ended_key
 from tests.core.book import Book, own_members
-from tests.core.requests import NOW_MS, acquire, did_of, release, renew
+from tests.core.requests import NOW_MS, Ask, acquire, did_of, release, renew
 
 
 def holiday(book: Book, t_ms: int, away_ms: int) -> None:
@@ -60,18 +62,43 @@ def test_a_sweep_goes_by_end_then_token_and_stops_at_its_bound() -> None:
     assert [book.leaf(seq).text("leaseId") for seq in range(first, first + 300)] == [row[2] for row in expected]
 
 
-def test_a_command_never_meets_a_lease_whose_time_has_come_however_many_are_due() -> None:
-    """The lease it touches is the 301st in line for the sweep, and still ends before the decision."""
+def crowded_book() -> tuple[Book, int]:
+    """Return a ledger with so many due leases that a sweep is full, and the time at which those of B are due too.
+
+    B's leases L305 (repo:late) and L306 (repo:later) are due last, the second one before the first.
+    """
     book = Book()
     for start in range(0, 300, 150):
         book.run(NOW_MS, *(acquire("A", f"repo:{n}", ttlMs=1_000) for n in range(start, start + 150)))
-    late = book.entry(NOW_MS, acquire("B", "repo:late", ttlMs=2_000)).text("leaseId")
-    t_ms = NOW_MS + 2_000
+    book.play(NOW_MS, acquire("B", "repo:late", ttlMs=2_001))
+    book.play(NOW_MS, acquire("B", "repo:later", ttlMs=2_000))
+    return book, NOW_MS + 2_001
+
+
+def ended_after_the_sweep(book: Book, size: int) -> list[str]:
+    """Return the lease of each expiry beyond the full sweep that began at `size`, then the types of what follows."""
+    leaves = [book.leaf(seq) for seq in range(size + EXPIRIES_MAX, len(book.leaves))]
+    return [leaf.text("leaseId") if "expired" in leaf.type else leaf.type.split("/")[1] for leaf in leaves]
+
+
+TOUCHING = {
+    "acquire": (lambda t: acquire("C", "repo:late", at_ms=t), ["L305", "lease.granted"]),
+    "acquire both": (lambda t: acquire("C", "repo:late", "repo:later", at_ms=t), ["L306", "L305", "lease.granted"]),
+    "renew": (lambda t: renew("B", "L305", at_ms=t), ["L305", "renewal.refused"]),
+    "release": (lambda t: release("B", "repo:late", at_ms=t), ["L305", "release.refused"]),
+    "release by id": (lambda t: release("B", "repo:x", at_ms=t, leaseId="L306"), ["L306", "release.refused"]),
+}
+
+
+@pytest.mark.parametrize(("make", "written"), TOUCHING.values(), ids=TOUCHING)
+def test_a_command_never_meets_a_lease_whose_time_has_come_however_many_are_due(
+    make: Callable[[int], Ask], written: list[str]
+) -> None:
+    """The lease it touches is beyond the sweep's bound, and still ends before the decision, oldest end first."""
+    book, t_ms = crowded_book()
     size = len(book.leaves)
-    batch = book.run(t_ms, acquire("C", "repo:late", at_ms=t_ms), renew("B", late, at_ms=t_ms))
-    assert batch.answers == (Recorded(size + EXPIRIES_MAX + 1, 200), Recorded(size + EXPIRIES_MAX + 2, 409))
-    assert book.types(-3) == ["lease.expired", "lease.granted", "renewal.refused"]
-    assert book.leaf(size + EXPIRIES_MAX).text("leaseId") == late
+    book.run(t_ms, make(t_ms))
+    assert ended_after_the_sweep(book, size) == written
     book.audit()
 
 
