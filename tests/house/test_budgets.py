@@ -49,6 +49,10 @@ def test_half_of_the_functions_have_ten_lines_or_fewer() -> None:
     assert lengths[len(lengths) * 9 // 10] <= 40
 
 
+def test_there_are_at_least_as_many_lines_of_tests_as_of_code() -> None:
+    assert sum(map(lines, sources("tests"))) >= sum(map(lines, sources("verifier", "keys", "gateway")))
+
+
 def test_the_verifier_stays_small_as_a_whole() -> None:
     counted = {name_of(path): lines(path) for path in (ROOT / "verifier").glob("*.py") if name_of(path) not in TABLES}
     assert sum(counted.values()) <= VERIFIER_LINES_MAX, counted
