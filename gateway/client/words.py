@@ -34,7 +34,7 @@ def facts(receipt: VerifiedReceipt) -> JsonObject:
 
 
 def error_facts(error: ClientError) -> JsonObject:
-    """Return what a program may want to know of a failure: the leaf of a refusal, the code of a problem, or the kind."""
+    """Return what a program may ask of a failure: the leaf of a refusal, the code of a problem, or its kind."""
     if isinstance(error, Refused):
         return facts(error.receipt)
     return {"error": error.code if isinstance(error, RequestRejected) else type(error).__name__}
