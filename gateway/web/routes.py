@@ -20,6 +20,7 @@ from aiohttp import web
 
 from gateway.service import WallClock
 from gateway.web import logs
+from gateway.web.limits import Deadlines
 from gateway.web.metrics import Metrics
 from gateway.web.problem import BASE_HEADERS, ROWS, Problem, Refusable, problem_of, render_problem
 
@@ -68,7 +69,7 @@ class Door:
             (self._prefixes if route.is_prefix else self._exact).setdefault(route.path, {})[route.method] = route
         self._clock = clock
         self._metrics = metrics
-        self._handler_seconds = handler_seconds
+        self._deadlines = Deadlines(handler_seconds)
         self._request_prefix = secrets.token_hex(6)
         self._numbers = itertools.count(1)
 
@@ -78,18 +79,31 @@ class Door:
         request_id = f"{self._request_prefix}-{next(self._numbers)}"
         call = Call(request, "", "")
         route_name, code = "none", ""
+        task = asyncio.current_task()
+        assert task is not None, "a handler runs in a task"
+        self._deadlines.begin(task)
         try:
-            async with asyncio.timeout(self._handler_seconds):
-                route = self._route(call)
-                route_name = route.name
-                response = await route.handler(call)
-        except Exception as error:
-            problem = problem_of(error)
+            route = self._route(call)
+            route_name = route.name
+            response = await route.handler(call)
+            response.headers["X-Request-Id"] = request_id
+        except (Exception, asyncio.CancelledError) as error:
+            problem = problem_of(self._overdue(task, error))
             code = problem.row.code
             response = render_problem(problem, request_id, self._clock.now_ms())
-        response.headers["X-Request-Id"] = request_id
+        finally:
+            self._deadlines.end(task)
         self._note(call, request_id, route_name, response.status, code, perf_counter() - started_s)
         return response
+
+    def _overdue(self, task: asyncio.Task[object], error: BaseException) -> BaseException:
+        """Return what ended the handler: a TimeoutError for its deadline; a cancellation by anybody else goes on."""
+        if not isinstance(error, asyncio.CancelledError):
+            return error
+        if not self._deadlines.has_passed(task):
+            raise error
+        task.uncancel()
+        return TimeoutError()
 
     def error_response(self, status: int) -> web.Response:
         """Return the answer to a message that is not HTTP, so has no route and no call."""
@@ -123,7 +137,7 @@ class Door:
         call.fields.update(
             requestId=request_id, route=route, status=status, code=code, duration_ms=round(seconds * 1000, 3)
         )
-        logs.access_line(call.fields)
+        logs.access_line(self._clock.now_ms(), call.fields)
 
 
 def plain(body: bytes, content_type: str, **headers: str) -> web.Response:

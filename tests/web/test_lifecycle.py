@@ -11,6 +11,7 @@ from gateway.config import Settings
 from gateway.core.intake import SignedRequest
 from gateway.errors import Busy, Fatal, StoreOwned
 from gateway.ledger.history import Answer
+from gateway.web.limits import Deadlines
 from keys.files import KeyFileError
 from tests.web.test_problems import check_problem
 from tests.web.world import Message, Reply, World, make, parse_reply, world
@@ -128,7 +129,7 @@ async def test_a_handler_that_takes_too_long_says_that_it_may_have_happened(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(public.gateway.house.sequencer, "submit", never)
-    monkeypatch.setattr(public.gateway.door, "_handler_seconds", 0.05)
+    monkeypatch.setattr(public.gateway.door, "_deadlines", Deadlines(0.05))
     reply = await public.send(public.signed(public.operator, "agent.add", agent=public.operator.did))
     check_problem(reply, "timed_out", 503)
     assert "may have happened" in reply.json["advice"]
