@@ -2,9 +2,9 @@
 
 House rules of this file:
 
-* One task owns the tail. Others hand it commands through a bounded queue and wait; when the queue is full they are
+* One task owns the tail. Others hand it commands through a bounded line and wait; when the line is full they are
   told so (`Busy`). A waiter that goes away abandons its answer and nothing else.
-* A batch is what is waiting when the line is free, at most BATCH_MAX. It never lingers for more.
+* A batch is what is waiting when the writer is free, at most BATCH_MAX. It never lingers for more.
 * Decide, hash and sign on the loop's thread; look up and commit on one named thread. Nobody can cancel a COMMIT there.
 * Commit, then sign, then answer. What was not committed has not happened, so nothing of it is signed or shown, and
   `confirmed` moves only after both. Signatures go into the store with the next batch, at idle, or at stop; until then
@@ -20,9 +20,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -30,26 +29,34 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from gateway.actions import Action
 from gateway.clock import Clocks, LogClock
-from gateway.core.append import Batch, Command, GatewayStep, Imprint, build_batch
-from gateway.core.decide import ActionDecide
+from gateway.core.append import Batch, Imprint
 from gateway.core.dispute import disputed
 from gateway.core.intake import SignedRequest
 from gateway.core.opening import Cause, start_steps
-from gateway.core.outcome import Recorded, Replay, Unreceipted
-from gateway.core.state import EXPENDABLE_PREFIXES, Change, Head, Parameters, Record, decode_record, encode_record
+from gateway.core.outcome import Replay, Unreceipted
+from gateway.core.state import EXPENDABLE_PREFIXES, Change, Parameters, Record, decode_record
 from gateway.errors import Busy, Fatal, HeadMoved, Unknown
-from gateway.ledger.checkpoint import check_release, encode_leaf, sign_batch
+from gateway.ledger.checkpoint import check_release, sign_batch
 from gateway.ledger.history import Answer, Book, Confirmed, open_book, stored_answer
-from gateway.ledger.live import Live, Looked, cold_keys
-from gateway.ledger.tree import Growth
+from gateway.ledger.line import Line, Waiting
+from gateway.ledger.live import Live, cold_keys
+from gateway.ledger.turn import (
+    Found,
+    Refused,
+    Rules,
+    Turn,
+    decide_batch,
+    encode_changes,
+    make_turn,
+    repeated,
+    result_of,
+)
 from gateway.signer import Signer
-from gateway.store.contract import RecordChange, SignedBatch, Store, StoredBatch, StoredHead, Upkeep
+from gateway.store.contract import SignedBatch, Store, StoredBatch, Upkeep
 from verifier.checkpoint import Checkpoint
-from verifier.merkle import leaf_hash
 
-QUEUE_MAX = 4_096
-QUEUE_RESERVED = QUEUE_MAX // 8  # kept for renew and release, so that an overload never costs anybody a lease
-RESERVED_ACTIONS = frozenset({"lease.renew", "lease.release"})
+__all__ = ["Answer", "Confirmed", "Counters", "Refused", "Sequencer", "Trace"]
+
 BATCH_MAX = 256
 ATTEMPTS_MAX = 3  # for one batch; a head that moves again and again has another writer
 ANCHORS_MAX = 8_192  # newest (size, root) kept in memory; older ones are looked up
@@ -62,18 +69,13 @@ T = TypeVar("T")
 _log = logging.getLogger("tallystick.sequencer")
 
 
-class Refused(Exception):
-    """The request was refused without an entry; `unreceipted` says which row of the table, and details."""
-
-    def __init__(self, unreceipted: Unreceipted) -> None:
-        super().__init__(unreceipted.refusal.name)
-        self.unreceipted = unreceipted
-
-
 class Trace(Protocol):
-    """Is told when a stage of a batch of `count` entries ends; the bench measures with it. None costs nothing."""
+    """Is told when a stage of a batch of `count` entries ends; the bench measures with it. None costs nothing.
 
-    def __call__(self, stage: str, count: int) -> None: ...
+    Stages, in order: locked, decided, built, committed, signed, checked, delivered.
+    """
+
+    def __call__(self, stage: str, count: int, /) -> None: ...
 
 
 @dataclass(slots=True)
@@ -88,26 +90,6 @@ class Counters:
     recoveries: int = 0
     abandoned: int = 0
     forgotten: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class _Waiting:
-    """One command in the queue and who waits for it; `step` is something the gateway itself decides."""
-
-    future: asyncio.Future[Answer | None]
-    request: SignedRequest | None = None
-    decide: ActionDecide | None = None
-    step: GatewayStep | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One decided batch. `stored` is None when it has no entries."""
-
-    waiting: Sequence[_Waiting]
-    batch: Batch
-    growth: Growth
-    stored: StoredBatch | None
 
 
 class Sequencer:
@@ -135,14 +117,13 @@ class Sequencer:
         self._store = store
         self._signer = signer
         self._clock = LogClock(clock)
-        self._parameters = parameters
+        self._rules = Rules(Imprint(origin, genesis.hex(), store.durability), parameters)
         self._genesis = genesis
-        self._imprint = Imprint(origin, genesis.hex(), store.durability)
         self._trace = trace
         self._is_clock_accepted = is_clock_accepted
         self._sweeps = sweeps
         self._thread = ThreadPoolExecutor(1, "tallystick-commit")
-        self._queue: deque[_Waiting] = deque()
+        self._line = Line()
         self._wake = asyncio.Event()
         self._book: Book | None = None  # None: must be read from the store before anything is decided
         self._view = Live()
@@ -150,7 +131,7 @@ class Sequencer:
         self._anchors: OrderedDict[int, bytes] = OrderedDict()
         self._carried: dict[str, Change] = {}
         self._has_tick = False
-        self._is_stopping = self._is_stopped = False
+        self._is_stopping = False
         self._failure: Fatal | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -180,7 +161,7 @@ class Sequencer:
     @property
     def queue_depth(self) -> int:
         """Return how many commands wait."""
-        return len(self._queue)
+        return len(self._line)
 
     @property
     def clock_alarms(self) -> int:
@@ -203,14 +184,13 @@ class Sequencer:
     async def submit(self, request: SignedRequest, action: Action) -> Answer:
         """Return the committed and signed answer to a verified request. Refused, Busy, Fatal."""
         assert action.decide is not None, "only decisions are submitted"
-        room = QUEUE_MAX if action.name in RESERVED_ACTIONS else QUEUE_MAX - QUEUE_RESERVED
-        answer = await self._enqueue(_Waiting(self._future(), request, action.decide), room)
+        answer = await self._wait(Waiting(self._future(), request, action.decide))
         assert answer is not None, "a request is always answered"
         return answer
 
     async def dispute(self, note: bytes, checkpoint: Checkpoint) -> None:
         """Record the proof of a second history and stop all grants; returns when that is durable."""
-        await self._enqueue(_Waiting(self._future(), step=disputed(note, checkpoint)), QUEUE_MAX)
+        await self._wait(Waiting(self._future(), step=disputed(note, checkpoint)))
 
     def tick(self) -> None:
         """Let due leases end, and do the upkeep if nobody waits."""
@@ -219,39 +199,39 @@ class Sequencer:
 
     async def stop(self) -> None:
         """Refuse new commands, finish what waits, keep the signatures, close the store. May be called twice."""
-        if self._is_stopped:
+        if self._is_stopping:
             return
-        self._is_stopping = self._is_stopped = True
+        self._is_stopping = True
         self._wake.set()
         for sweeper in self._tasks[1:]:
             sweeper.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        self._fail_queue(Busy("stopping"))
         await self._in_thread(self._store.close)
-        self._thread.shutdown(wait=True)
+        self._thread.shutdown()
 
     def _future(self) -> asyncio.Future[Answer | None]:
         return asyncio.get_running_loop().create_future()
 
-    async def _enqueue(self, waiting: _Waiting, room: int) -> Answer | None:
+    async def _wait(self, waiting: Waiting) -> Answer | None:
+        """Stand in line and wait; who is cancelled here leaves the command in the line."""
         if self._failure is not None:
             raise Fatal(str(self._failure))
-        if self._is_stopping or not self._tasks:
+        if not self.is_ready:
             raise Busy("stopping")
-        if len(self._queue) >= room:
+        try:
+            self._line.join(waiting)
+        except Busy:
             self.counters.busy += 1
-            raise Busy("queue_full")
-        self._queue.append(waiting)
+            raise
         self._wake.set()
         return await waiting.future
 
-    # -- the line -----------------------------------------------------------------------------------------------------
+    # -- the writer ---------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         """Take batch after batch until stopped and drained. A Fatal ends it; anything unforeseen is one."""
         try:
-            while self._queue or not self._is_stopping:
+            while self._line or not self._is_stopping:
                 await self._wake.wait()
                 self._wake.clear()
                 await self._drain()
@@ -264,35 +244,35 @@ class Sequencer:
 
     async def _drain(self) -> None:
         """Decide everything that waits, and do what a tick asks for between two batches."""
-        while self._queue or self._has_tick:
-            if self._queue:
-                await self._serve([self._queue.popleft() for _ in range(min(BATCH_MAX, len(self._queue)))])
+        while self._line or self._has_tick:
+            if self._line:
+                await self._serve(self._line.take(BATCH_MAX))
             if self._has_tick:
                 self._has_tick = False
                 await self._on_tick()
 
     async def _on_tick(self) -> None:
         """End due leases if no batch is about to do it anyway; then upkeep, one step only while others wait."""
-        if not self._queue and (self._book is None or self._view.due(self.time_ms, 1)):
+        if not self._line and (self._book is None or self._view.due(self.time_ms, 1)):
             await self._serve([])
         for _ in range(FORGET_STEPS_MAX):
             forgotten = await self._keep(forget_max=FORGET_MAX)
-            if forgotten < FORGET_MAX or self._queue:
+            if forgotten < FORGET_MAX or self._line:
                 return
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(self._parameters.sweep_ms / 1_000)
+            await asyncio.sleep(self._rules.parameters.sweep_ms / 1_000)
             self.tick()
 
-    async def _serve(self, waiting: Sequence[_Waiting]) -> None:
+    async def _serve(self, waiting: Sequence[Waiting]) -> None:
         """See a batch through to its answers, whatever they are; only a Fatal goes on upwards."""
         try:
             await self._insist(lambda: self._attempt(waiting))
         except Busy as busy:
             self.counters.busy += len(waiting)
             self._fail(waiting, busy)
-        except Fatal as failure:
+        except Exception as failure:
             self._fail(waiting, failure)
             raise
 
@@ -312,24 +292,32 @@ class Sequencer:
         if cause == "start":
             self._clock.start(book.head.time_ms, is_accepted=self._is_clock_accepted)
         steps = start_steps(cause, is_clean=book.is_clean, before_ms=book.head.time_ms)
-        await self._finish(book, self._decide(book, (), {}, {}, steps=steps, epoch_gain=1))
+        t_ms = self._clock.next(book.head.time_ms)
+        batch = decide_batch(book, self._rules, (), Found(), t_ms=t_ms, steps=steps, epoch_gain=1)
+        await self._finish(book, make_turn(book, (), batch, self._carried))
         self._book = book
 
-    async def _attempt(self, waiting: Sequence[_Waiting]) -> None:
+    async def _attempt(self, waiting: Sequence[Waiting]) -> None:
+        """Decide, commit, sign and answer one batch, or raise with nothing of it left."""
+        if len(self._carried) > 2 * CARRIED_MAX:  # upkeep keeps failing; memory must not grow with replays
+            raise Busy("store_busy")
         if self._book is None:
             self.counters.recoveries += 1
             await self._open("recovery")
         book = self._book
         assert book is not None, "an opened ledger"
-        records, known = await self._look_up(book, waiting)
+        found = await self._look_up(book, waiting)
         try:
-            turn = self._decide(book, waiting, records, known)
+            batch = decide_batch(book, self._rules, waiting, found, t_ms=self._clock.next(book.head.time_ms))
+            self._mark("decided", len(batch.leaves))
+            turn = make_turn(book, waiting, batch, self._carried)
         except Exception as error:
             await self._isolate(waiting, error)
             return
+        self._mark("built", len(batch.leaves))
         await self._finish(book, turn)
 
-    async def _isolate(self, waiting: Sequence[_Waiting], error: Exception) -> None:
+    async def _isolate(self, waiting: Sequence[Waiting], error: Exception) -> None:
         """Nothing was written. One command must not take others with it: decide each alone, and give up on the one."""
         _log.error("a batch of %d could not be built", len(waiting), exc_info=error)
         if not waiting:
@@ -338,85 +326,34 @@ class Sequencer:
             self._fail(waiting, error)
             return
         for one in waiting:
-            await self._attempt([one])
+            await self._serve([one])
 
-    # -- a batch ------------------------------------------------------------------------------------------------------
-
-    async def _look_up(
-        self, book: Book, waiting: Sequence[_Waiting]
-    ) -> tuple[dict[str, Record | None], dict[int, bytes]]:
+    async def _look_up(self, book: Book, waiting: Sequence[Waiting]) -> Found:
         """Return the cold records and the roots that deciding the batch needs; the head is still ours."""
         requests = [one.request for one in waiting if one.request is not None]
         keys = [key for request in requests for key in cold_keys(request)]
         sizes = {request.anchor.size for request in requests}
-        known = {size: root for size in sizes if (root := self._anchors.get(size)) is not None}
-        unknown = [size for size in sizes if size not in known and size <= book.head.size]
+        roots = {size: root for size in sizes if (root := self._anchors.get(size)) is not None}
+        unknown = [size for size in sizes if size not in roots and size <= book.head.size]
         locked = await self._in_thread(self._store.lock, book.head, keys, unknown)
         records: dict[str, Record | None] = {key: decode_record(key, value) for key, value in locked.records.items()}
         records.update((key, record) for key, record, _ in self._carried.values())
-        known.update(locked.roots)
-        for size, root in known.items():
+        roots.update(locked.roots)
+        for size, root in roots.items():
             self._know_anchor(size, root)
         self._mark("locked", len(waiting))
-        return records, known
+        return Found(records, roots)
 
-    def _decide(
-        self,
-        book: Book,
-        waiting: Sequence[_Waiting],
-        records: dict[str, Record | None],
-        known: dict[int, bytes],
-        steps: Sequence[GatewayStep] = (),
-        epoch_gain: int = 0,
-    ) -> _Turn:
-        """Decide a batch and hash its leaves; pure but for reading the clock."""
-        head = book.head
-        commands = [
-            Command(one.request, one.decide, known.get(one.request.anchor.size) == one.request.anchor.root)
-            for one in waiting
-            if one.request is not None and one.decide is not None
-        ]
-        batch = build_batch(
-            Looked(book.live, records),
-            commands,
-            Head(head.size, head.prev_hash, head.time_ms, head.epoch, head.batch_id),
-            batch_id=secrets.token_hex(16),
-            t_ms=self._clock.next(head.time_ms),
-            epoch=head.epoch + epoch_gain,
-            imprint=self._imprint,
-            parameters=self._parameters,
-            encode=encode_leaf,
-            steps=(*steps, *(one.step for one in waiting if one.step is not None)),
-        )
-        self._mark("decided", len(batch.leaves))
-        growth = Growth(book.edge, [leaf_hash(leaf) for leaf in batch.leaves])
-        stored = self._stored(book, batch, growth) if batch.leaves else None
-        self._mark("built", len(batch.leaves))
-        return _Turn(waiting, batch, growth, stored)
+    # -- commit, sign, answer -----------------------------------------------------------------------------------------
 
-    def _stored(self, book: Book, batch: Batch, growth: Growth) -> StoredBatch:
-        """Return what goes into the store: with it go carried changes, and the signatures of the batches before."""
-        after = batch.head
-        assert after is not None and after.size == growth.edge.size, "the leaves lead to the head"
-        changes = self._carried | {change[0]: change for change in batch.changes}
-        return StoredBatch(
-            head=StoredHead(after.size, growth.root, after.prev_hash, after.time_ms, after.epoch, after.batch_id),
-            leaves=batch.leaves,
-            hashes=growth.hashes,
-            changes=_encoded(changes.values()),
-            signed=tuple(book.unsaved),
-        )
-
-    async def _finish(self, book: Book, turn: _Turn) -> None:
-        """Commit, sign, answer."""
+    async def _finish(self, book: Book, turn: Turn) -> None:
         signed: SignedBatch | None = None
         if turn.stored is None:
             self._carried.update((change[0], change) for change in turn.batch.changes)
         else:
             await self._commit(book, turn.stored)
             signed = self._release(book, turn, turn.stored)
-        replays = await self._replays(turn.batch)
-        self._deliver(turn, signed, replays)
+        self._deliver(turn, signed, await self._replays(turn.batch))
         if len(self._carried) > CARRIED_MAX:
             await self._keep()
 
@@ -438,7 +375,7 @@ class Sequencer:
                 f"nobody knows whether a batch was committed: {error}; restart when the store is back"
             ) from error
 
-    def _release(self, book: Book, turn: _Turn, stored: StoredBatch) -> SignedBatch:
+    def _release(self, book: Book, turn: Turn, stored: StoredBatch) -> SignedBatch:
         """Take over a committed batch: sign it, look at one receipt, and only then let it be seen.
 
         One step without an await, so that no other task ever sees half of it.
@@ -461,30 +398,30 @@ class Sequencer:
         return signed
 
     async def _replays(self, batch: Batch) -> dict[int, Answer]:
-        """Return the answers of earlier batches that this one repeats."""
-        wanted = {one.seq: one.status for one in batch.answers if isinstance(one, Replay) and one.seq < batch.first_seq}
+        """Return the answers of earlier batches that this one repeats, as far as they can be read."""
+        wanted = repeated(batch)
         if not wanted:
             return {}
         try:
-            answers = await self._in_thread(
-                lambda: [stored_answer(self._store, self._signer, seq, status) for seq, status in wanted.items()]
+            return await self._in_thread(
+                lambda: {seq: stored_answer(self._store, self._signer, seq, status) for seq, status in wanted.items()}
             )
         except Exception as error:  # the batch itself is committed and must be answered
             _log.error("earlier answers could not be read", exc_info=error)
             return {}
-        return {answer.seq: answer for answer in answers}
 
-    # -- answers ------------------------------------------------------------------------------------------------------
-
-    def _deliver(self, turn: _Turn, signed: SignedBatch | None, replays: Mapping[int, Answer]) -> None:
-        """Answer everybody. Nothing that happens to one waiter may reach another, or the line."""
+    def _deliver(self, turn: Turn, signed: SignedBatch | None, replays: Mapping[int, Answer]) -> None:
+        """Answer everybody. Nothing that happens to one waiter may reach another, or the writer."""
         commands = [one for one in turn.waiting if one.request is not None]
         for one, outcome in zip(commands, turn.batch.answers, strict=True):
+            self.counters.refused += isinstance(outcome, Unreceipted)
+            self.counters.replays += isinstance(outcome, Replay)
             try:
-                self._answer(one, self._result(outcome, turn, signed, replays))
+                result = result_of(outcome, turn, signed, replays, self._signer.receipt_key_id)
             except Exception as error:
-                _log.error("an answer could not be delivered", exc_info=error)
-                self._answer(one, error)
+                _log.error("an answer could not be made", exc_info=error)
+                result = error
+            self._answer(one, result)
         for one in turn.waiting:
             if one.step is not None:
                 self._answer(one, None)
@@ -492,44 +429,11 @@ class Sequencer:
             _log.error("a decision failed", exc_info=fault)
         self._mark("delivered", len(turn.batch.leaves))
 
-    def _result(
-        self,
-        outcome: Recorded | Replay | Unreceipted,
-        turn: _Turn,
-        signed: SignedBatch | None,
-        replays: Mapping[int, Answer],
-    ) -> Answer | Exception:
-        """Return what one waiter gets."""
-        if isinstance(outcome, Unreceipted):
-            self.counters.refused += 1
-            return Refused(outcome)
-        is_replay = isinstance(outcome, Replay)
-        self.counters.replays += is_replay
-        batch, seq = turn.batch, outcome.seq
-        if seq < batch.first_seq:
-            return replays.get(seq) or Busy("answer_unreadable")
-        assert signed is not None, "what is in this batch was signed"
-        at = seq - batch.first_seq
-        return Answer(
-            seq=seq,
-            status=outcome.status,
-            leaf=batch.leaves[at],
-            signature=signed.signatures[at],
-            key_id=self._signer.receipt_key_id,
-            checkpoint=signed.note,
-            path=turn.growth.path(seq),
-            is_replay=is_replay,
-        )
-
-    def _answer(self, waiting: _Waiting, result: Answer | Exception | None) -> None:
-        if waiting.future.done():
+    def _answer(self, waiting: Waiting, result: Answer | Exception | None) -> None:
+        if not waiting.answer(result):
             self.counters.abandoned += 1
-        elif isinstance(result, Exception):
-            waiting.future.set_exception(result)
-        else:
-            waiting.future.set_result(result)
 
-    def _fail(self, waiting: Sequence[_Waiting], error: Exception) -> None:
+    def _fail(self, waiting: Sequence[Waiting], error: Exception) -> None:
         for one in waiting:
             self._answer(one, error)
 
@@ -537,11 +441,7 @@ class Sequencer:
         """Stop for good: everybody who waits is told, and nobody is let in any more."""
         _log.critical("stopped: %s", failure)
         self._failure = failure
-        self._fail_queue(failure)
-
-    def _fail_queue(self, error: Exception) -> None:
-        while self._queue:
-            self._answer(self._queue.popleft(), error)
+        self._fail(self._line.take(len(self._line)), failure)
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 
@@ -552,7 +452,7 @@ class Sequencer:
             return 0
         upkeep = Upkeep(
             signed=tuple(book.unsaved),
-            changes=_encoded(self._carried.values()),
+            changes=encode_changes(self._carried.values()),
             forget_prefixes=EXPENDABLE_PREFIXES,
             forget_due_ms=book.head.time_ms,
             forget_max=forget_max,
@@ -570,7 +470,7 @@ class Sequencer:
         return forgotten
 
     def _know_anchor(self, size: int, root: bytes) -> None:
-        """Remember a checkpoint of ours, the newest used ones first to stay."""
+        """Remember a checkpoint of ours; those used last stay longest."""
         self._anchors[size] = root
         self._anchors.move_to_end(size)
         if len(self._anchors) > ANCHORS_MAX:
@@ -583,10 +483,3 @@ class Sequencer:
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking call in the commit thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *args, **kwargs))
-
-
-def _encoded(changes: Iterable[Change]) -> tuple[RecordChange, ...]:
-    """Return record changes as the store keeps them."""
-    return tuple(
-        (key, encode_record(record, encode_leaf) if record else None, due_ms) for key, record, due_ms in changes
-    )

@@ -26,6 +26,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import sqlite_utils
 
@@ -50,6 +51,7 @@ WAL_PAGES_MAX = 16_384  # 64 MiB: reached only by a gateway that is never idle
 WAL_BYTES_IDLE = 1 << 20  # a smaller WAL is not worth a checkpoint
 CACHE_KIB = 32_768  # the working set of a few million records; the 2 MiB default re-reads pages on every batch
 LANDED_LOOKBACK = 64  # batches: `landed` is asked at once, by the only writer
+RESERVE_BYTES = 1 << 25  # 32 MiB: half a WAL; below it nothing is decided
 RETRY_DISK_S = 5
 # What SQLite says when it did nothing because the world is in the way; anything else is a broken store.
 _NOTHING_HAPPENED = frozenset(
@@ -85,17 +87,24 @@ class _Reading:
 
     _db: sqlite3.Connection
 
+    def _rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; a store that can't be read is Fatal for whoever asked."""
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise Fatal(f"the store can't be read: {error}") from error
+
     def entries(self, start: int, stop: int) -> list[StoredEntry]:
-        leaves = self._db.execute("SELECT seq, leaf FROM entry WHERE seq >= ? AND seq < ?", (start, stop)).fetchall()
+        leaves = self._rows("SELECT seq, leaf FROM entry WHERE seq >= ? AND seq < ?", (start, stop))
         signatures = self._signatures(start, stop) if leaves else {}
         return [StoredEntry(seq, leaf, signatures.get(seq)) for seq, leaf in leaves]
 
     def _signatures(self, start: int, stop: int) -> dict[int, bytes]:
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT first_seq, signatures FROM batch JOIN signed USING (size)"
             " WHERE size > ? AND size <= ifnull((SELECT min(size) FROM batch WHERE size >= ?), ?) ORDER BY size",
             (start, stop, stop),
-        ).fetchall()
+        )
         return {
             first_seq + at: joined[at * SIGNATURE_BYTES : (at + 1) * SIGNATURE_BYTES]
             for first_seq, joined in rows
@@ -109,12 +118,11 @@ class _Reading:
         for position, node in sorted((node_position(*node), node) for node in wanted):
             if not first <= position < stop:
                 last_leaf = ((node[1] + 1) << node[0]) - 1
-                row = self._db.execute(
-                    "SELECT first_seq, hashes FROM batch WHERE size > ? ORDER BY size LIMIT 1", (last_leaf,)
-                ).fetchone()
-                if row is None:
+                query = "SELECT first_seq, hashes FROM batch WHERE size > ? ORDER BY size LIMIT 1"
+                rows = self._rows(query, (last_leaf,))
+                if not rows:
                     break  # beyond the tree, and so is every later position
-                first, hashes = node_count(row[0]), row[1]
+                first, hashes = node_count(rows[0][0]), rows[0][1]
                 stop = first + len(hashes) // HASH_BYTES
             offset = (position - first) * HASH_BYTES
             found[node] = hashes[offset : offset + HASH_BYTES]
@@ -127,14 +135,12 @@ class _Reading:
         return self._batch("WHERE size = ?", size)
 
     def _batch(self, where: str, number: int) -> StoredCheckpoint | None:
-        row = self._db.execute(_BATCH + where, (number,)).fetchone()
-        return StoredCheckpoint(*row) if row else None
+        rows = self._rows(_BATCH + where, (number,))
+        return StoredCheckpoint(*rows[0]) if rows else None
 
     def last_note(self, size_max: int) -> bytes | None:
-        row = self._db.execute(
-            "SELECT note FROM signed WHERE size <= ? ORDER BY size DESC LIMIT 1", (size_max,)
-        ).fetchone()
-        return row[0] if row else None
+        rows = self._rows("SELECT note FROM signed WHERE size <= ? ORDER BY size DESC LIMIT 1", (size_max,))
+        return rows[0][0] if rows else None
 
     def close(self) -> None:
         self._db.close()
@@ -173,6 +179,8 @@ class SqliteStore(_Reading):
         self._path = path
         self._is_doubtful = False  # after a failed COMMIT: this connection is not asked for anything any more
         self._lock_file = _own(path)
+        if may_create:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # nobody else reads who wants what
         try:
             self._db = _connect(path)
             _set_up(self._db)
@@ -203,9 +211,8 @@ class SqliteStore(_Reading):
     def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for prefix in sorted(prefixes):
             end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-            yield from self._db.execute(
-                "SELECT key, value FROM record WHERE key >= ? AND key < ? ORDER BY key", (prefix, end)
-            )
+            query = "SELECT key, value FROM record WHERE key >= ? AND key < ? ORDER BY key"
+            yield from ((key, value) for key, value in self._rows(query, (prefix, end)))
 
     def lock(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
         if seen != self._head:
@@ -216,7 +223,7 @@ class SqliteStore(_Reading):
         except sqlite3.Error as error:
             raise _busy_or_fatal(error) from error
 
-    def _lookup(self, select: str, values: Sequence[str] | Sequence[int], absent: str | int) -> list[tuple]:  # type: ignore[type-arg]  # rows of either query
+    def _lookup(self, select: str, values: Sequence[str] | Sequence[int], absent: str | int) -> list[tuple[Any, Any]]:
         """Run a query over a list. Lists are padded to a power of two, so that few statements are ever prepared."""
         if not values:
             return []
@@ -224,6 +231,7 @@ class SqliteStore(_Reading):
         return self._db.execute(f"{select} ({','.join('?' * len(padded))})", padded).fetchall()
 
     def commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
+        self._check_reserve()
         self._begin()
         try:
             self._move_head(batch.head, expected)
@@ -238,6 +246,12 @@ class SqliteStore(_Reading):
             raise _busy_or_fatal(error) from error
         self._commit()
         self._head = batch.head
+
+    def _check_reserve(self) -> None:
+        """Stop while there is still room to stop in: for the WAL, the checkpoint, and a person who looks."""
+        disk = os.statvfs(self._path.parent)
+        if disk.f_bavail * disk.f_frsize < RESERVE_BYTES:
+            raise Busy("disk_full", RETRY_DISK_S)
 
     def _move_head(self, head: StoredHead, expected: StoredHead | None) -> None:
         """Compare and set: exactly one row must change, or another writer was here."""

@@ -15,10 +15,11 @@ from gateway.actions import ACTIONS
 from gateway.core import refusal
 from gateway.core.append import Batch, build_batch
 from gateway.errors import Busy, Fatal, StoreOwned
-from gateway.ledger import receipts, sequencer
+from gateway.ledger import line, receipts, sequencer, turn
 from gateway.ledger.history import Answer
 from gateway.ledger.sequencer import Refused
 from gateway.ledger.tree import Growth
+from gateway.ledger.turn import result_of
 from gateway.signer import Signer
 from tests.core.requests import ORIGIN, acquire, anchor_text, key_of, release, renew
 from tests.world import ENGINES, Engine, World
@@ -261,14 +262,12 @@ async def test_a_waiter_that_goes_away_abandons_only_its_answer(world: World) ->
 
 
 async def test_an_exception_in_one_delivery_reaches_nobody_else(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = sequencer.Sequencer._result
-
-    def fail_for_b(self: Any, outcome: Any, turn: Any, *rest: Any) -> Any:
+    def fail_for_b(outcome: Any, *rest: Any) -> Any:
         if outcome.seq == 7:
             raise RuntimeError("the client is gone")
-        return real(self, outcome, turn, *rest)
+        return result_of(outcome, *rest)
 
-    monkeypatch.setattr(sequencer.Sequencer, "_result", fail_for_b)
+    monkeypatch.setattr(sequencer, "result_of", fail_for_b)
     work = [outcome(memory.acquire(name, f"lock:{name}")) for name in "ABC"]
     a, b, c = await asyncio.gather(*work)
     assert (a.status, c.status) == (200, 200) and isinstance(b, RuntimeError)
@@ -284,7 +283,7 @@ async def test_a_command_that_can_not_be_built_takes_no_other_with_it(
             raise ValueError("poison")
         return build_batch(view, commands, *rest, **how)
 
-    monkeypatch.setattr(sequencer, "build_batch", build)
+    monkeypatch.setattr(turn, "build_batch", build)
     names = ("lock:1", "lock:poison", "lock:2")
     first, poison, second = await asyncio.gather(*(outcome(memory.acquire("A", name)) for name in names))
     assert (first.status, second.status) == (200, 200) and isinstance(poison, ValueError)
@@ -304,8 +303,8 @@ async def test_a_decision_that_fails_is_an_entry_and_is_logged(memory: World, ca
 
 
 async def test_a_full_queue_is_busy_and_keeps_room_for_renewals(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequencer, "QUEUE_MAX", 8)
-    monkeypatch.setattr(sequencer, "QUEUE_RESERVED", 2)
+    monkeypatch.setattr(line, "QUEUE_MAX", 8)
+    monkeypatch.setattr(line, "QUEUE_RESERVED", 2)
     await memory.acquire("A", FILE)
     gate = Gate(memory)
     first = asyncio.create_task(memory.acquire("A", "lock:first"))

@@ -15,7 +15,7 @@ from gateway.errors import Busy, Fatal, StoreOwned, Unknown
 from gateway.store import contract
 from gateway.store.contract import Reading, Store, StoredEntry, Upkeep, node_count, node_position
 from gateway.store.memory import MemoryDisk, MemoryReader, MemoryStore
-from gateway.store.sqlite import Reader, SqliteStore, has_wal_reset_bug
+from gateway.store.sqlite import RESERVE_BYTES, Reader, SqliteStore, has_wal_reset_bug
 from tests.store.exercise import EXERCISES, Engine, Exercise, Writer, records, signatures
 
 
@@ -182,6 +182,45 @@ def test_a_full_disk_is_busy_changes_nothing_and_reads_go_on(store: SqliteStore)
     store._db.execute("PRAGMA max_page_count = 1000000")
     store.commit(huge, writer.head)
     assert store.load().head == huge.head
+
+
+def test_below_the_reserve_nothing_is_decided(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer()
+    writer.write(store, 1)
+    real = os.statvfs
+
+    def nearly_full(path: object) -> object:
+        found = real(path)  # type: ignore[arg-type]  # passes through
+        return os.statvfs_result((*found[:4], (RESERVE_BYTES - 1) // found.f_frsize, *found[5:]))
+
+    monkeypatch.setattr(os, "statvfs", nearly_full)
+    with pytest.raises(Busy, match="disk_full"):
+        store.commit(writer.batch(1), writer.head)
+    assert store.load().head == writer.head
+    monkeypatch.undo()
+    writer.write(store, 1)
+
+
+def test_only_the_owner_can_read_the_file(tmp_path: Path, store: SqliteStore) -> None:
+    Writer().write(store, 1)
+    modes = {file.name.removeprefix("ledger.sqlite3"): file.stat().st_mode & 0o077 for file in tmp_path.iterdir()}
+    assert modes == {"": 0, "-wal": 0, "-shm": 0, ".lock": 0}
+
+
+def test_a_store_that_can_not_be_read_is_fatal(store: SqliteStore) -> None:
+    Writer().write(store, 1)
+    store._db.close()
+    reads = [
+        lambda: store.entries(0, 1),
+        lambda: store.nodes([(0, 0)]),
+        lambda: store.batch_of(0),
+        lambda: store.last_note(1),
+        lambda: list(store.records(["a/"])),
+        lambda: store.load(),
+    ]
+    for read in reads:
+        with pytest.raises(Fatal, match="can't be read"):
+            read()  # type: ignore[no-untyped-call]  # a table of calls
 
 
 def test_a_file_locked_by_another_program_is_busy(tmp_path: Path, store: SqliteStore) -> None:

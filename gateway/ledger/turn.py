@@ -1,0 +1,143 @@
+"""One batch on its way: what was looked up for it, what was decided, and what each waiter gets.
+
+Nothing here waits or writes. The sequencer calls these between its looks at the store, and may call them again for
+the same waiters after the head moved.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.core.append import Answer as Outcome
+from gateway.core.append import Batch, Command, GatewayStep, Imprint, build_batch
+from gateway.core.outcome import Replay, Unreceipted
+from gateway.core.state import Change, Head, Parameters, Record, encode_record
+from gateway.errors import Busy
+from gateway.ledger.checkpoint import encode_leaf
+from gateway.ledger.history import Answer, Book
+from gateway.ledger.line import Waiting
+from gateway.ledger.live import Looked
+from gateway.ledger.tree import Growth
+from gateway.store.contract import RecordChange, SignedBatch, StoredBatch, StoredHead
+from verifier.merkle import leaf_hash
+
+
+class Refused(Exception):
+    """The request was refused without an entry; `unreceipted` says which row of the table, and details."""
+
+    def __init__(self, unreceipted: Unreceipted) -> None:
+        super().__init__(unreceipted.refusal.name)
+        self.unreceipted = unreceipted
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What never changes while a ledger is open."""
+
+    imprint: Imprint
+    parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was looked up for a batch: cold records by key, and our own root at each size that an anchor names."""
+
+    records: Mapping[str, Record | None] = field(default_factory=dict)
+    roots: Mapping[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One decided batch. `stored` is what the store gets; None when nothing was entered."""
+
+    waiting: Sequence[Waiting]
+    batch: Batch
+    growth: Growth
+    stored: StoredBatch | None
+
+
+def decide_batch(
+    book: Book,
+    rules: Rules,
+    waiting: Sequence[Waiting],
+    found: Found,
+    *,
+    t_ms: int,
+    steps: Sequence[GatewayStep] = (),
+    epoch_gain: int = 0,
+) -> Batch:
+    """Decide what waits, in order, on top of the open ledger; `steps` of the gateway's own come first."""
+    head = book.head
+    commands = [
+        Command(one.request, one.decide, found.roots.get(one.request.anchor.size) == one.request.anchor.root)
+        for one in waiting
+        if one.request is not None and one.decide is not None
+    ]
+    return build_batch(
+        Looked(book.live, found.records),
+        commands,
+        Head(head.size, head.prev_hash, head.time_ms, head.epoch, head.batch_id),
+        batch_id=secrets.token_hex(16),
+        t_ms=t_ms,
+        epoch=head.epoch + epoch_gain,
+        imprint=rules.imprint,
+        parameters=rules.parameters,
+        encode=encode_leaf,
+        steps=(*steps, *(one.step for one in waiting if one.step is not None)),
+    )
+
+
+def make_turn(book: Book, waiting: Sequence[Waiting], batch: Batch, carried: Mapping[str, Change]) -> Turn:
+    """Hash the leaves, and put together what the store gets: with it go `carried` changes of batches without entries,
+    and the signatures of the batch before."""
+    growth = Growth(book.edge, [leaf_hash(leaf) for leaf in batch.leaves])
+    if not batch.leaves:
+        return Turn(waiting, batch, growth, None)
+    after = batch.head
+    assert after is not None and after.size == growth.edge.size, "the leaves lead to the head"
+    changes = {**carried, **{change[0]: change for change in batch.changes}}
+    stored = StoredBatch(
+        head=StoredHead(after.size, growth.root, after.prev_hash, after.time_ms, after.epoch, after.batch_id),
+        leaves=batch.leaves,
+        hashes=growth.hashes,
+        changes=encode_changes(changes.values()),
+        signed=tuple(book.unsaved),
+    )
+    return Turn(waiting, batch, growth, stored)
+
+
+def encode_changes(changes: Iterable[Change]) -> tuple[RecordChange, ...]:
+    """Return record changes as the store keeps them."""
+    return tuple(
+        (key, encode_record(record, encode_leaf) if record else None, due_ms) for key, record, due_ms in changes
+    )
+
+
+def repeated(batch: Batch) -> dict[int, int]:
+    """Return (seq, status) of the answers of earlier batches that this one repeats."""
+    return {one.seq: one.status for one in batch.answers if isinstance(one, Replay) and one.seq < batch.first_seq}
+
+
+def result_of(
+    outcome: Outcome, turn: Turn, signed: SignedBatch | None, replays: Mapping[int, Answer], key_id: str
+) -> Answer | Exception:
+    """Return what the waiter of `outcome` gets; `replays` are the answers of earlier batches that could be read."""
+    if isinstance(outcome, Unreceipted):
+        return Refused(outcome)
+    batch, seq = turn.batch, outcome.seq
+    if seq < batch.first_seq:
+        return replays.get(seq) or Busy("answer_unreadable")
+    assert signed is not None, "what is in this batch was signed"
+    at = seq - batch.first_seq
+    return Answer(
+        seq=seq,
+        status=outcome.status,
+        leaf=batch.leaves[at],
+        signature=signed.signatures[at],
+        key_id=key_id,
+        checkpoint=signed.note,
+        path=turn.growth.path(seq),
+        is_replay=isinstance(outcome, Replay),
+    )
