@@ -20,7 +20,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -220,7 +220,7 @@ def _public_pem(key: Ed25519PrivateKey) -> bytes:
 def _decrypt(pem: bytes, passphrase: bytes, path: Path, purpose: str) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(pem, passphrase)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:  # Internal: a damaged key type
         # The library's text stays out: it may quote what it read.
         raise KeyFileError(
             f"the {purpose} key file {path} does not open with its passphrase: the passphrase belongs to another key, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 import subprocess
@@ -330,6 +331,28 @@ def test_no_changed_byte_opens_as_another_key(key_file: Path) -> None:
         except KeyFileError:
             refused += 1
     assert refused > len(content) - 20
+
+
+def test_no_changed_bit_of_the_iv_escapes_as_another_error(key_file: Path) -> None:
+    """In CBC a bit of the IV is a bit of the first block, which holds the key's type: the library meets all sorts.
+
+    Found by the test above: with the type of Ed448 on 32 bytes, cryptography raises InternalError.
+    """
+    content = key_file.read_bytes()
+    lines = content.split(b"\n")
+    der = bytearray(base64.b64decode(b"".join(lines[1:5])))
+    assert der[82:84] == b"\x04\x10", "the IV is the octet string of 16 bytes at offset 84"
+    texts = set()
+    for bit in range(128):
+        der[84 + bit // 8] ^= 1 << bit % 8
+        private = b"\n".join([lines[0], base64.b64encode(der), *lines[5:]])
+        der[84 + bit // 8] ^= 1 << bit % 8
+        write_secret(key_file, private)
+        try:
+            assert load_key(key_file).public_key == SigningKey(SEED).public_key
+        except KeyFileError as error:
+            texts.add(str(error).removeprefix(f"the private key file {key_file} ").split(" ")[0])
+    assert texts == {"does"}, "the file does not open with its passphrase"
 
 
 def test_the_private_half_of_one_file_and_the_public_half_of_another_are_refused(key_file: Path) -> None:
