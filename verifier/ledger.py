@@ -93,8 +93,7 @@ def _read_all(audit: _Audit, jobs: int) -> None:
 
 def _chunk(audit: _Audit, bundle: list[bytes]) -> list[Leaf]:
     """Link one bundle into chain and tree; return the leaves whose evidence and relations are to be judged."""
-    linked = (_link(audit, leaf_bytes) for leaf_bytes in bundle)
-    return [leaf for leaf in linked if leaf is not None]
+    return [leaf for leaf_bytes in bundle if (leaf := _link(audit, leaf_bytes)) is not None]
 
 
 def _link(audit: _Audit, leaf_bytes: bytes) -> Leaf | None:
@@ -124,8 +123,7 @@ def _link(audit: _Audit, leaf_bytes: bytes) -> Leaf | None:
     audit.time_ms, audit.epoch = max(leaf.time_ms, audit.time_ms), leaf.epoch
     if not leaf.is_known and audit.stopped_at is None:
         audit.stopped_at = index
-        text = f"type {leaf.type} is not known: checked to {index - 1}"
-        audit.say(9, "type_unknown", text, index, Outcome.INDETERMINATE)
+        audit.say(9, "type_unknown", f"{leaf.type}: checked to {index - 1}", index, Outcome.INDETERMINATE)
     return leaf if audit.stopped_at is None else None
 
 
@@ -146,7 +144,9 @@ def _relate(audit: _Audit, leaf: Leaf, evidence: Evidence) -> None:
     for code, text in (*evidence.faults, *audit.relations.faults(leaf, evidence)):
         audit.say(10, code, text, leaf.seq)
     anchor = evidence.anchor
-    if anchor is not None and anchor.size <= leaf.seq and audit.root_at(anchor.size) != anchor.root:
+    if anchor is None or anchor.size > min(leaf.seq, audit.tree.size):  # a forged seq may lie anywhere
+        return
+    if audit.root_at(anchor.size) != anchor.root:
         audit.say(10, "anchor_root_wrong", f"the ledger's root at size {anchor.size} is not the anchor's", leaf.seq)
 
 

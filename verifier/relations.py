@@ -53,7 +53,7 @@ class Relations:
         self._keys = _Once(IDEMPOTENCY_MS)
         self._token = 0
         self._leases: dict[int, Leaf] = {}  # the grants that are live, by seq
-        self._held: dict[str, set[int]] = {}  # their seqs by resource
+        self._held: dict[str, dict[int, str]] = {}  # resource to the seq and holder of each live grant of it
         self._started: int | None = None
 
     def open(self, leaf: Leaf) -> None:
@@ -112,10 +112,10 @@ class Relations:
         self._token = max(self._token, token)
         self._leases[leaf.seq] = leaf
         for name in resources_of(leaf.value):
-            holders = self._held.setdefault(name, set())
-            if any(self._leases[seq].actor != leaf.actor for seq in holders):
+            holders = self._held.setdefault(name, {})
+            if set(holders.values()) - {leaf.actor}:
                 yield "double_grant", "a resource of the grant is held by a live lease of another actor"
-            holders.add(leaf.seq)
+            holders[leaf.seq] = leaf.actor
 
     def _lease_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
         """A later word about a lease: it lives, and is the one that was granted. An end takes it away."""
@@ -132,7 +132,7 @@ class Relations:
         if leaf.entry_type.name in ("lease.released", "lease.expired"):
             del self._leases[grant.seq]
             for name in resources_of(grant.value):
-                self._held[name].discard(grant.seq)
+                self._held[name].pop(grant.seq, None)
                 if not self._held[name]:
                     del self._held[name]
 

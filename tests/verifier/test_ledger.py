@@ -202,6 +202,21 @@ def renewed_other_resources(ledger: Ledger) -> None:
     ledger.renew(ALICE, seq, change=lambda leaf: leaf.update(resources=["lock:b"]))
 
 
+def one_seq_granted_twice(ledger: Ledger) -> None:
+    """Two grants that claim one seq, its release, and a grant of what the first one named."""
+    ledger.grant(ALICE, "lock:a")
+    ledger.grant(ALICE, "lock:b", change=lambda leaf: leaf.update(seq=5, leaseId="L5"))
+    ledger.decision(
+        "lease.released",
+        ALICE,
+        "lease.release",
+        {"resource": "lock:b"},
+        {"resources": ["lock:b"], "leaseId": "L5", "grantSeq": 5, "fencingToken": ledger.token}
+        | {"grantedAtMs": ledger.time_ms},
+    )
+    ledger.grant(BOB, "lock:a")
+
+
 def cited_no_grant(ledger: Ledger) -> None:
     ledger.grant(ALICE, "lock:a")
     members = {**ledger.later(5, "resources", "fencingToken", "grantedAtMs"), "leaseId": "L4", "grantSeq": 4}
@@ -282,6 +297,7 @@ LIES: list[tuple[Callable[[Ledger], Any], list[tuple[int, int | None, str]]]] = 
     (renewed_by_another, [(10, 6, "holder_wrong")]),
     (expired_for_another, [(10, 6, "holder_wrong")]),
     (granted_twice, [(10, 6, "double_grant")]),
+    (one_seq_granted_twice, [(9, 6, "seq_differs"), (10, 5, "anchor_wrong"), (10, 8, "double_grant")]),
     (renewed_other_resources, [(10, 6, "citation_wrong")]),
     (cited_no_grant, [(10, 6, "citation_wrong")]),
     (foreign_authority, [(10, 5, "authority_wrong")]),

@@ -74,6 +74,16 @@ def test_any_export_and_checkpoint_end_in_a_report(export: bytes, checkpoint: by
 
 
 @FEW
+@given(st.lists(st.sampled_from(WORKED.leaves), max_size=40))
+def test_any_order_of_genuine_entries_ends_in_a_report(leaves: list[bytes]) -> None:
+    """Doubled, dropped and shuffled entries, under the log's own signature: wrong unless they are the beginning."""
+    ledger = maker.Ledger(leaves=leaves)
+    report = audit(ledger.export(), FULL)
+    assert is_whole(report)
+    assert (report.exit_code == 1) == (leaves != WORKED.leaves[: len(leaves)])
+
+
+@FEW
 @given(mutated(POLICIES), mutated(KEYS), st.text(max_size=60) | st.just(maker.root_vkey()))
 def test_any_pins_are_a_keyring_or_malformed(policy: bytes, keys: bytes, root: str) -> None:
     for document in (keys, KEYS[0]):
