@@ -14,6 +14,7 @@ from gateway.core.refusal import TABLE
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.receipts import _FACTS, answer, render
 from verifier.entries import ENTRY_TYPES
+from verifier.proof import Proof, encode_proof
 from verifier.wire import JsonObject, encode_canonical
 
 NAMES = st.from_regex(r"\A[a-z][a-zA-Z0-9_]{0,8}\Z")
@@ -118,6 +119,18 @@ def test_a_receipt_file_is_exactly_the_member_receipt() -> None:
     assert json.loads(file) == said["receipt"]
     whole = answer(leaf, b"s" * 64, b"note\n", (b"p" * 32,), key_id="kid")
     assert b'"receipt":' + file + b"}" == whole[whole.index(b'"receipt":') :]
+
+
+@given(
+    st.integers(0, 2**53 - 1),
+    st.lists(st.binary(min_size=32, max_size=32), max_size=63),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), min_size=1),
+)
+def test_a_proof_is_what_the_verifiers_encoder_writes(seq: int, path: list[bytes], text: str) -> None:
+    note = text.encode()
+    file = json.loads(render(b'{"seq":%d}' % seq, b"s" * 64, note, path, key_id="kid"))
+    assert file["proof"].encode() == encode_proof(Proof(seq, tuple(path), note))
+    assert list(file) == ["payloadType", "payload", "signatures", "proof"]
 
 
 def test_every_entry_that_answers_a_request_has_a_shape() -> None:
