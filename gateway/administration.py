@@ -35,6 +35,7 @@ from gateway.initialise import (
 )
 from gateway.store.sqlite import Reader
 from gateway.web import logs
+from gateway.web.limits import UnsafeParser
 from keys.files import KeyFileError
 from keys.publish import PublishError
 from verifier.entries import PARAMETER_DEFAULTS
@@ -51,6 +52,7 @@ _EXPECTED = (
     KeyFileError,
     PublishError,
     Malformed,
+    UnsafeParser,
     OSError,
 )
 

@@ -42,6 +42,8 @@ from verifier.wire import JsonValue
 
 REPORTS_PER_SECOND = 2  # each costs one verification, and nobody has two second histories to show
 REPORTS_BURST = 20
+PICTURES_PER_SECOND = 50  # for one address: a picture of 10,000 leases costs some ms of the loop's thread
+PICTURES_BURST = 200
 PUBLISHED: Mapping[str, tuple[str, str]] = {
     "/.well-known/tallystick-keys": (TEXT, "keys.note"),
     "/.well-known/tallystick-policy.txt": (TEXT, "policy.txt"),
@@ -173,6 +175,7 @@ def _house(
         body_seconds=settings.body_seconds,
         reports=Buckets(rate_per_s=REPORTS_PER_SECOND, burst=REPORTS_BURST, clock=monotonic),
         shelf=Shelf(sequencer),
+        pictures=Buckets(rate_per_s=PICTURES_PER_SECOND, burst=PICTURES_BURST, clock=monotonic),
         is_draining=lambda: drain.is_draining,
     )
 

@@ -15,7 +15,7 @@ from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.intake import RawRequest, SignedRequest, intake, is_inside_window
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
-from gateway.core.state import Parameters
+from gateway.core.state import Parameters, agent_key, operator_key
 from gateway.ledger.history import Answer
 from gateway.ledger.receipts import answer as render_answer
 from gateway.ledger.sequencer import Refused, Sequencer
@@ -113,15 +113,10 @@ class Desk:
         caller that stops waiting abandons the answer, never the commit.
         """
         request = self._verified(raw, action)
+        if not self._is_known(request.keyid, action):
+            await self._enrol(request.keyid)
         self._limiter.take(request.keyid, decision_cost(len(resources_of(request.body))))
-        try:
-            answer = await self._sequencer.submit(request, action)
-        except Refused as refused:
-            if self._first_use is None or refused.unreceipted.refusal is not AGENT_UNKNOWN:
-                raise
-            await self._enrol(self._first_use, request.keyid)
-            answer = await self._sequencer.submit(request, action)
-        return _answered(answer, request.keyid)
+        return _answered(await self._sequencer.submit(request, action), request.keyid)
 
     def _verified(self, raw: RawRequest, action: Action) -> SignedRequest:
         ledger = self._ledger
@@ -130,9 +125,18 @@ class Desk:
             raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks log time again
         return request
 
-    async def _enrol(self, first_use: FirstUse, did: str) -> None:
+    def _is_known(self, did: str, action: Action) -> bool:
+        """Say whether the core would know this key; strangers end here, so that they can't fill the queue."""
+        view = self._sequencer.view
+        is_operator = action.signer == "operator" and view.get(operator_key(did)) is not None
+        return is_operator or view.get(agent_key(did)) is not None
+
+    async def _enrol(self, did: str) -> None:
+        """Enrol a stranger where any key may join; elsewhere refuse it, as the core would."""
+        if self._first_use is None:
+            raise Refused(Unreceipted(AGENT_UNKNOWN, {}))
         action = ACTIONS["agent.add"]
-        request = self._verified(first_use.request_for(did), action)
+        request = self._verified(self._first_use.request_for(did), action)
         await self._sequencer.submit(request, action)
 
 

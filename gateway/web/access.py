@@ -10,19 +10,21 @@ from gateway.web.routes import Call
 
 READ_LIFE_S_MEMBERS = 15
 # What every HTTP library sends and no signed request is judged by; left out because each would be decoded for nothing.
-_SAYS_NOTHING = frozenset({b"accept", b"accept-encoding", b"accept-language", b"connection", b"date", b"user-agent"})
+_SAYS_NOTHING = frozenset(
+    {b"accept", b"accept-encoding", b"accept-language", b"connection", b"content-length", b"date", b"user-agent"}
+)
 
 
 def raw_request(call: Call, body: bytes) -> RawRequest:
     """Return the request as it came over the wire: names in lower case, values as Latin-1, nothing merged."""
     request = call.request
-    fields = tuple(
+    fields = [
         (lower.decode("latin-1"), value.decode("latin-1"))
         for name, value in request.raw_headers
         if (lower := name.lower()) not in _SAYS_NOTHING
-    )
-    authority = next((value for name, value in fields if name == "host"), "")
-    return RawRequest(request.method, authority, call.path, call.raw_query, fields, body)
+    ]
+    authority = request.headers.get("Host", "")
+    return RawRequest(request.method, authority, call.path, f"?{call.query}", tuple(fields), body)
 
 
 def reader_of(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:

@@ -30,6 +30,7 @@ class House:
     clock: WallClock
     reads: ReadThread
     reports: Buckets
+    pictures: Buckets
     published: Mapping[str, tuple[str, bytes]]
     body_seconds: float
     shelf: Shelf

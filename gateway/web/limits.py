@@ -42,6 +42,10 @@ class BodyTooSlow(Exception):
     """The body was not there within its deadline."""
 
 
+class UnsafeParser(Exception):
+    """aiohttp would parse HTTP with its pure-Python parser."""
+
+
 class RateLimited(Exception):
     """This principal asks faster than entry 0 allows; nothing happened."""
 
@@ -53,7 +57,7 @@ class RateLimited(Exception):
 def require_c_parser() -> None:
     """Refuse to start on aiohttp's pure-Python parser, where most request-smuggling bugs were found."""
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
-        raise RuntimeError("aiohttp runs without its C parser; install its wheel, or unset AIOHTTP_NO_EXTENSIONS")
+        raise UnsafeParser("aiohttp runs without its C parser; install its wheel, or unset AIOHTTP_NO_EXTENSIONS")
 
 
 async def read_body(request: web.BaseRequest, deadline_s: float) -> bytes:

@@ -9,6 +9,7 @@ import orjson
 from aiohttp import web
 
 from gateway.core import waitview
+from gateway.core.intake import SignedRead
 from gateway.core.state import Agent
 from gateway.web.access import reader_of
 from gateway.web.house import JSON, House
@@ -20,7 +21,7 @@ from verifier.wire import Malformed
 
 async def wait(house: House, call: Call) -> web.Response:
     """Show who holds what and who was refused, for every resource or the one of `?resource=`."""
-    reader_of(house, call)
+    _admit(house, call)
     name, _, value = call.query.partition("=")
     if name not in ("", "resource"):
         raise Refusable("query_malformed", "The query is empty or resource=<name>.")
@@ -34,14 +35,14 @@ async def leases(house: House, call: Call) -> web.Response:
     name, _, holder = call.query.partition("=")
     if name != "holder" or not (holder == "me" or _is_did(holder)):
         raise Refusable("query_malformed", "The query is holder=me or holder=<did:key>.")
-    reader = reader_of(house, call, is_signed=holder == "me")
+    reader = _admit(house, call, is_signed=holder == "me")
     did = reader.keyid if holder == "me" and reader else holder
     return _picture(house, waitview.leases_view(house.shelf, house.sequencer.time_ms, did))
 
 
 async def agents(house: House, call: Call) -> web.Response:
     """List every key that was ever enrolled, in the order of enrolment."""
-    reader_of(house, call)
+    _admit(house, call)
     enrolled = [record for record in house.shelf.scan("agent/") if isinstance(record, Agent)]
     rows = [_agent_row(agent) for agent in sorted(enrolled, key=lambda agent: agent.added_seq)]
     return _picture(house, {"agents": rows})
@@ -54,6 +55,12 @@ def _agent_row(agent: Agent) -> dict[str, object]:
     if agent.removed_seq is not None:
         row["removedSeq"] = agent.removed_seq
     return row
+
+
+def _admit(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
+    """Return who looks, unless its address looks too often: a picture walks through every live record."""
+    house.pictures.take(call.request.remote or "")
+    return reader_of(house, call, is_signed=is_signed)
 
 
 def _picture(house: House, members: Mapping[str, object]) -> web.Response:

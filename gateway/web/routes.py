@@ -37,11 +37,6 @@ class Call:
     rest: str = ""
     fields: dict[str, object] = dataclass_field(default_factory=dict)
 
-    @property
-    def raw_query(self) -> str:
-        """Return the query as a signature covers it: with its question mark, which stands alone when there is none."""
-        return f"?{self.query}"
-
 
 Handler: TypeAlias = Callable[[Call], Awaitable[web.Response]]
 

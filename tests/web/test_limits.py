@@ -10,7 +10,7 @@ from aiohttp import http_parser
 
 from gateway.config import Settings
 from gateway.service import decision_cost
-from gateway.web.limits import BODY_BYTES_MAX, HEADERS_MAX, Buckets, RateLimited, require_c_parser
+from gateway.web.limits import BODY_BYTES_MAX, HEADERS_MAX, Buckets, RateLimited, UnsafeParser, require_c_parser
 from tests.web.test_problems import check_problem
 from tests.web.world import AUTHORITY, Message, World, make, parse_reply, send_raw, world
 
@@ -132,7 +132,7 @@ async def test_one_connection_too_many_is_closed_at_once(tmp_path: Path) -> None
 def test_the_gateway_refuses_to_start_without_the_c_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     require_c_parser()
     monkeypatch.setattr(http_parser, "HttpRequestParser", http_parser.HttpRequestParserPy)
-    with pytest.raises(RuntimeError, match="C parser"):
+    with pytest.raises(UnsafeParser, match="C parser"):
         require_c_parser()
 
 

@@ -183,3 +183,20 @@ async def test_a_method_the_path_does_not_have(public: World) -> None:
 async def test_a_target_that_is_no_path_is_refused(public: World, target: str) -> None:
     reply = await public.send(Message("GET", target, (("host", AUTHORITY),)))
     check_problem(reply, "target_malformed", 400)
+
+
+async def test_a_stranger_never_reaches_the_queue(public: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def reached(*_: object) -> None:
+        raise AssertionError("a stranger is turned away at the desk")
+
+    monkeypatch.setattr(public.gateway.house.sequencer, "submit", reached)
+    stranger = SigningKey.generate()
+    for message in (
+        public.signed(stranger, "lease.acquire", resource="lock:x"),
+        public.signed(stranger, "agent.add", agent=stranger.did),
+    ):
+        check_problem(await public.send(message), "agent_unknown", 401, "number", "retry")
+
+
+async def test_an_operator_is_no_agent_until_enrolled(public: World) -> None:
+    check_problem(await public.send(acquire(public, public.operator)), "agent_unknown", 401, "number", "retry")

@@ -1,0 +1,158 @@
+"""The desk by itself: what is checked in which order, and what a first use on a throw-away ledger signs."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.actions import ACTIONS, Action
+from gateway.client.signing import Draft, new_nonce, sign_request
+from gateway.core.intake import RawRequest, Rejection, SignedRequest, intake, is_inside_window
+from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
+from gateway.core.state import Agent, Operator, Parameters
+from gateway.ledger.history import Answer
+from gateway.ledger.sequencer import Refused
+from gateway.service import Desk, FirstUse, Ledger
+from gateway.web.limits import RateLimited
+from keys.signing import SigningKey
+from verifier.wire import JsonObject, encode_base64, encode_canonical, parse_json
+
+OPERATOR, WORKER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
+NOW_MS = 1_800_000_000_000
+LEDGER = Ledger(
+    origin="gateway.example/main", genesis=b"\x07" * 32, authorities=frozenset({"gateway.example", "a.example"}),
+    operators=(OPERATOR.did,), is_public=True, is_dev=True, parameters=Parameters(),
+)  # fmt: skip
+
+
+class Clock:
+    def __init__(self, now_ms: int = NOW_MS) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class Limiter:
+    def __init__(self, events: list[str], *, is_full: bool = False) -> None:
+        self.events, self.is_full = events, is_full
+
+    def take(self, principal: str, cost: int = 1) -> None:
+        self.events.append(f"take {cost}")
+        if self.is_full:
+            raise RateLimited(2.0)
+
+
+class Sequencer:
+    """Answers everything, and knows whom it enrolled."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+        self.records: dict[str, object] = {f"operator/{OPERATOR.did}": Operator(OPERATOR.did)}
+        self.requests: list[SignedRequest] = []
+
+    @property
+    def view(self) -> "Sequencer":
+        return self
+
+    def get(self, key: str) -> object:
+        return self.records.get(key)
+
+    async def submit(self, request: SignedRequest, action: Action) -> Answer:
+        self.events.append(f"submit {action.name}")
+        self.requests.append(request)
+        if action.name == "agent.add":
+            did = str(request.body["agent"])
+            self.records[f"agent/{did}"] = Agent(did, None, 1, None)
+        leaf: JsonObject = {"type": "tallystick/agent.added/1", "agent": WORKER.did, "seq": 7}
+        return Answer(7, 200, encode_canonical(leaf), bytes(64), "key", b"note", ())
+
+
+def desk(events: list[str], *, is_dev: bool = True, is_full: bool = False, now_ms: int = NOW_MS) -> Desk:
+    clock = Clock(now_ms)
+    first_use = FirstUse(OPERATOR, LEDGER, clock) if is_dev else None
+    sequencer: Any = Sequencer(events)
+    return Desk(sequencer, LEDGER, clock, Limiter(events, is_full=is_full), first_use)
+
+
+def enrolment(did: str = WORKER.did, now_ms: int = NOW_MS) -> RawRequest:
+    return FirstUse(OPERATOR, LEDGER, Clock(now_ms)).request_for(did)
+
+
+def test_a_first_use_is_an_ordinary_request_signed_by_the_operator() -> None:
+    raw = enrolment()
+    request = intake(raw, origin=LEDGER.origin, authorities=LEDGER.authorities, action="agent.add")
+    assert (request.actor, request.idempotency_key) == (OPERATOR.did, f"first-use:{WORKER.did}")
+    assert parse_json(raw.body, bytes_max=1_000) == {
+        "actorDid": OPERATOR.did, "agent": WORKER.did, "ledger": LEDGER.origin,
+    }  # fmt: skip
+    assert (request.anchor.size, request.anchor.root) == (1, LEDGER.genesis)
+    assert is_inside_window(request, NOW_MS, 0)
+    assert enrolment().headers != raw.headers, "a fresh nonce each time"
+
+
+def test_a_ledger_that_is_not_throw_away_has_no_first_use() -> None:
+    with pytest.raises(AssertionError, match="throw-away"):
+        FirstUse(OPERATOR, replace(LEDGER, is_dev=False), Clock())
+
+
+async def test_a_known_key_is_rated_then_decided() -> None:
+    events: list[str] = []
+    answered = await desk(events).decide(enrolment(), ACTIONS["agent.add"])
+    assert events == ["take 1", "submit agent.add"]
+    assert (answered.status, answered.seq, answered.actor, answered.is_replay) == (200, 7, OPERATOR.did, False)
+    assert parse_json(answered.body, bytes_max=10_000)["ok"] is True
+
+
+async def test_a_forged_request_costs_neither_rate_nor_queue() -> None:
+    events: list[str] = []
+    raw = enrolment()
+    forged = replace(raw, body=raw.body.replace(WORKER.did.encode(), OPERATOR.did.encode()))
+    with pytest.raises(Rejection):
+        await desk(events).decide(forged, ACTIONS["agent.add"])
+    assert events == []
+
+
+@pytest.mark.parametrize("moved_ms", [-31_000, 91_000])
+async def test_a_request_outside_its_window_costs_neither_rate_nor_queue(moved_ms: int) -> None:
+    events: list[str] = []
+    with pytest.raises(Refused) as refused:
+        await desk(events, now_ms=NOW_MS + moved_ms).decide(enrolment(), ACTIONS["agent.add"])
+    assert (refused.value.unreceipted.refusal, events) == (OUTSIDE_WINDOW, [])
+
+
+@pytest.mark.parametrize("moved_ms", [-30_000, 89_999])
+async def test_the_window_is_as_wide_as_entry_0_says(moved_ms: int) -> None:
+    await desk([], now_ms=NOW_MS + moved_ms).decide(enrolment(), ACTIONS["agent.add"])
+
+
+async def test_a_key_over_its_rate_costs_no_queue() -> None:
+    events: list[str] = []
+    with pytest.raises(RateLimited):
+        await desk(events, is_full=True).decide(enrolment(), ACTIONS["agent.add"])
+    assert events == ["take 1"]
+
+
+def acquire(key: SigningKey) -> RawRequest:
+    """A stranger's request for two hundred resources."""
+    names = [f"lock:{number}" for number in range(200)]
+    body = encode_canonical({"actorDid": key.did, "ledger": LEDGER.origin, "resources": [*names]})
+    anchor = f"{LEDGER.origin} 1 {encode_base64(LEDGER.genesis)}"
+    draft = Draft("POST", "a.example", ACTIONS["lease.acquire"].path, "", anchor, body, "k")
+    fields = sign_request(draft, key, created_s=NOW_MS // 1000, nonce=new_nonce())
+    return RawRequest("POST", "a.example", draft.path, "?", tuple(fields.items()), body)
+
+
+async def test_a_stranger_is_enrolled_on_a_throw_away_ledger_once_then_decided() -> None:
+    events: list[str] = []
+    here = desk(events)
+    await here.decide(acquire(WORKER), ACTIONS["lease.acquire"])
+    await here.decide(acquire(WORKER), ACTIONS["lease.acquire"])
+    assert events == ["submit agent.add", "take 4", "submit lease.acquire", "take 4", "submit lease.acquire"]
+
+
+async def test_a_stranger_elsewhere_costs_neither_rate_nor_queue() -> None:
+    events: list[str] = []
+    with pytest.raises(Refused) as refused:
+        await desk(events, is_dev=False).decide(acquire(WORKER), ACTIONS["lease.acquire"])
+    assert (refused.value.unreceipted.refusal, events) == (AGENT_UNKNOWN, [])
