@@ -40,6 +40,7 @@ from verifier.merkle import leaf_hash
 from verifier.note import parse_vkey
 from verifier.wire import JsonValue
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 REPORTS_PER_SECOND = 2  # each costs one verification, and nobody has two second histories to show
 REPORTS_BURST = 20
 PICTURES_PER_SECOND = 50  # for one address: a picture of 10,000 leases costs some ms of the loop's thread
@@ -86,6 +87,8 @@ async def serve(folder: Path, settings: Settings, *, is_clock_accepted: bool = F
     async with running(folder, settings, is_clock_accepted=is_clock_accepted) as gateway:
         fields = {"url": gateway.url, "origin": gateway.ledger.origin, "metrics": gateway.metrics_url}
         _log.info("serving", extra={"fields": fields})
+        if gateway.ledger.is_dev and settings.listen_host not in LOOPBACK:
+            _log.warning("a throw-away ledger, where any key may act, listens on more than this machine")
         await stop.wait()
         _log.info("draining")
     _log.info("stopped")

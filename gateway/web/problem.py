@@ -195,9 +195,9 @@ def _of_rejection(error: Rejection) -> Problem:
 
 def _of_refused(error: Refused) -> Problem:
     refusal = error.unreceipted.refusal
-    row = Row(refusal.name, refusal.status, refusal.advice, refusal.advice)
+    row = Row(refusal.name, refusal.status, refusal.name.replace("_", " ").capitalize(), refusal.advice)
     members = {"number": refusal.number, "retry": refusal.retry, **error.unreceipted.detail}
-    return Problem(row, refusal.advice, members=members)
+    return Problem(row, refusal.advice.partition(":")[0], members=members)
 
 
 def _retry(seconds: float) -> Mapping[str, str]:

@@ -1,6 +1,8 @@
 """Start and stop: nothing listens before decisions can be made, and stopping loses nothing that was asked."""
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from gateway.config import Settings
 from gateway.core.intake import SignedRequest
 from gateway.errors import Busy, Fatal, StoreOwned
 from gateway.ledger.history import Answer
+from gateway.store.contract import StoredBatch, StoredHead
+from gateway.store.sqlite import SqliteStore
 from gateway.web.limits import Deadlines
 from keys.files import KeyFileError
 from tests.web.test_problems import check_problem
@@ -86,8 +90,6 @@ async def test_while_draining_readyz_says_so_and_decisions_are_refused_but_reads
 
 
 async def test_a_second_gateway_on_the_same_ledger_is_told_who_has_it(public: World) -> None:
-    import os
-
     with pytest.raises(StoreOwned, match=str(os.getpid())):
         async with running(public.folder, SETTINGS):
             raise AssertionError("it must not start")
@@ -162,3 +164,27 @@ async def test_an_error_nobody_foresaw_tells_the_client_nothing(public: World, m
     reply = await public.send(public.signed(public.operator, "agent.add", agent=public.operator.did))
     check_problem(reply, "internal_error", 500)
     assert b"secret" not in reply.body
+
+
+async def test_a_deadline_that_passes_during_the_commit_cancels_the_answer_and_never_the_commit(
+    public: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await public.agent("a")
+    size = public.gateway.house.sequencer.confirmed.size
+    may_commit, commit = threading.Event(), SqliteStore.commit
+
+    def slow_commit(store: SqliteStore, batch: StoredBatch, expected: StoredHead | None) -> None:
+        assert may_commit.wait(30)
+        commit(store, batch, expected)
+
+    monkeypatch.setattr(SqliteStore, "commit", slow_commit)
+    monkeypatch.setattr(public.gateway.door, "_deadlines", Deadlines(0.05))
+    message = public.signed(key, "lease.acquire", resource="lock:x", idempotency_key="k")
+    check_problem(await public.send(message), "timed_out", 503)
+    monkeypatch.setattr(public.gateway.door, "_deadlines", Deadlines(30))
+    may_commit.set()
+    first = await public.acquire("a", "lock:x", idempotency_key="k")
+    second = await public.acquire("a", "lock:x", idempotency_key="k")
+    assert (first.status, first.headers["idempotency-replayed"]) == (200, "true")
+    assert second.body == first.body
+    assert public.gateway.house.sequencer.confirmed.size == size + 1
