@@ -12,9 +12,12 @@ import pytest
 from tests.verifier import maker
 from tests.verifier.judging import audit, faults, of_ledger, pins, remarks
 from tests.verifier.maker import ALICE, BOB, LOG, OPERATOR, ORIGIN, STRANGER, Ledger, b64
+from verifier.entries import parse_leaf
+from verifier.evidence import Evidence
 from verifier.keyring import open_keyring
 from verifier.ledger import check_ledger
 from verifier.ledger_source import tile_path
+from verifier.relations import Relations, _Once
 from verifier.verdict import Report
 
 WORKED = maker.worked()
@@ -227,6 +230,14 @@ def foreign_authority(ledger: Ledger) -> None:
     ledger.grant(ALICE, "lock:a", authority="gateway.example.org")
 
 
+def evidence_missing(ledger: Ledger) -> None:
+    ledger.grant(ALICE, "lock:a", change=lambda leaf: leaf.pop("request"))
+
+
+def evidence_malformed(ledger: Ledger) -> None:
+    ledger.grant(ALICE, "lock:a", tag="web-bot-auth")
+
+
 def stranger_acts(ledger: Ledger) -> None:
     ledger.grant(STRANGER, "lock:a")
 
@@ -301,6 +312,8 @@ LIES: list[tuple[Callable[[Ledger], Any], list[tuple[int, int | None, str]]]] = 
     (renewed_other_resources, [(10, 6, "citation_wrong")]),
     (cited_no_grant, [(10, 6, "citation_wrong")]),
     (foreign_authority, [(10, 5, "authority_wrong")]),
+    (evidence_missing, [(10, 5, "evidence_missing")]),
+    (evidence_malformed, [(10, 5, "evidence_malformed")]),
     (stranger_acts, [(10, 5, "agent_unknown")]),
     (removed_acts, [(10, 6, "agent_unknown")]),
     (agent_adds_agent, [(10, 5, "operator_required")]),
@@ -414,6 +427,34 @@ def test_a_policy_alone_is_enough_for_a_ledger() -> None:
 def test_another_origin_is_not_pinned() -> None:
     policy = f"log {LOG.vkey('other.example/x')}\nquorum none\n".encode()
     assert faults(audit(WORKED.export(), open_keyring(policy=policy))) == [(5, "origin_unknown")]
+
+
+def test_a_checkpoint_of_another_pinned_log_is_no_checkpoint_of_this_ledger() -> None:
+    """The reader pins two logs; the other one's genuine signature says nothing about these entries."""
+    text = f"other.example/x\n15\n{b64(WORKED.root())}\n"
+    other = f"{text}\n{STRANGER.note_line('other.example/x', text)}".encode()
+    policy = f"log {LOG.vkey(ORIGIN)}\nlog {STRANGER.vkey('other.example/x')}\nquorum none\n".encode()
+    for content, checkpoint in ((WORKED.export(other), None), (WORKED.export(), other)):
+        report = audit(content, open_keyring(policy=policy), checkpoint)
+        assert (faults(report), report.completeness) == ([(5, "origin_differs")], "unknown")
+
+
+def test_what_must_not_come_again_is_forgotten_when_it_may() -> None:
+    """Memory follows live state: a year of nonces leaves only those of the last minutes."""
+    once = _Once(1_000)
+    for time_ms in range(0, 100_000, 10):
+        assert not once.is_again(f"nonce {time_ms}", time_ms, time_ms + 500)
+        assert once.is_again(f"nonce {time_ms}", time_ms, time_ms + 500)
+    assert len(once._until) <= 102 and len(once._order) <= 204
+    assert once.is_again("nonce 99990", 100_489, 100_490) and not once.is_again("nonce 99990", 100_490, 100_491)
+
+
+def test_ended_leases_leave_nothing_behind() -> None:
+    relations = Relations()
+    for leaf_bytes in WORKED.leaves[:13]:
+        leaf = parse_leaf(leaf_bytes)
+        relations.open(leaf) if leaf.seq == 0 else list(relations.faults(leaf, Evidence(())))
+    assert (relations._leases, relations._held) == ({}, {})
 
 
 def test_a_forged_ledger_does_not_fill_memory_with_complaints() -> None:
