@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.web import logs
+from gateway.web.metrics import Metrics
 from keys.signing import SigningKey
 from tests.system.process import free_port
 from tests.web.world import World, make, send_raw, world
@@ -112,3 +114,21 @@ async def test_metrics_are_on_a_port_of_their_own_and_count_what_happened(tmp_pa
     assert found[("tallystick_receipts_total",)] >= 4
     assert found[("tallystick_batches_total",)] >= 4
     assert place.agents["a"].did not in reply.body.decode(), "labels come from our tables only"
+
+
+def test_times_are_counted_into_every_bucket_that_holds_them() -> None:
+    metrics = Metrics()
+    for seconds in (0.0, 0.001, 0.0011, 0.3, 7.0):
+        metrics.observe("lease.acquire", 200, "", seconds)
+    metrics.observe("livez", 200, "", 0.02)
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    samples = [sample for family in families for sample in family.samples if sample.labels["route"] == "lease.acquire"]
+    buckets = {sample.labels["le"]: sample.value for sample in samples if sample.name.endswith("_bucket")}
+    assert buckets == {
+        "0.001": 2, "0.002": 3, "0.005": 3, "0.01": 3, "0.025": 3, "0.05": 3, "0.1": 3, "0.25": 3, "1.0": 4, "5.0": 4,
+        "+Inf": 5,
+    }  # fmt: skip
+    others = {sample.name: sample.value for sample in samples if not sample.name.endswith("_bucket")}
+    assert others["tallystick_request_seconds_count"] == 5
+    assert others["tallystick_request_seconds_sum"] == pytest.approx(7.3021)
+    assert others["tallystick_requests_total"] == 5
