@@ -252,9 +252,12 @@ class Sequencer:
                 await self._on_tick()
 
     async def _on_tick(self) -> None:
-        """End due leases if no batch is about to do it anyway; then upkeep, one step only while others wait."""
-        if not self._line and (self._book is None or self._view.due(self.time_ms, 1)):
+        """End due leases, then upkeep: one step only while others wait, for each batch ends leases as well."""
+        is_moving = True
+        while is_moving and not self._line and (self._book is None or self._view.due(self.time_ms, 1)):
+            before = self.confirmed.size
             await self._serve([])
+            is_moving = self.confirmed.size > before  # in a holiday, and while the store is busy, nothing ends
         for _ in range(FORGET_STEPS_MAX):
             forgotten = await self._keep(forget_max=FORGET_MAX)
             if forgotten < FORGET_MAX or self._line:

@@ -339,6 +339,17 @@ async def test_a_tick_ends_leases_that_are_due_and_not_before(world: World) -> N
     world.audit()
 
 
+async def test_one_tick_ends_all_leases_that_are_due(world: World) -> None:
+    names = [[f"lock:{batch}/{number}" for number in range(100)] for batch in range(6)]
+    for batch in names:
+        await asyncio.gather(*(world.acquire("A", name, ttlMs=1_000) for name in batch))
+    world.clock.advance(1_000)
+    await world.settle()
+    assert world.types(606) == ["lease.expired"] * 600
+    assert {leaf.time_ms for leaf in world.leaves()[606:]} == {world.clock.wall}
+    world.audit()
+
+
 async def test_after_an_outage_a_holiday_keeps_leases_alive(world: World) -> None:
     await world.acquire("A", FILE, ttlMs=10_000)
     await world.stop()
