@@ -64,6 +64,8 @@ class Grant:
 
     @property
     def trust_ends_ms(self) -> int:
-        """The steady-clock instant at which this lease must no longer be relied on."""
-        stated_ms = self.expires_at_ms - self.receipt.leaf.time_ms
-        return self.sent_ms + trusted_ms(min(self.ttl_ms, stated_ms))
+        """The steady-clock instant at which this lease must no longer be relied on.
+
+        The lease lasts at least `ttl_ms` from the entry's time: the verifier refuses a leaf that states less.
+        """
+        return self.sent_ms + trusted_ms(self.ttl_ms)

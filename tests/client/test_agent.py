@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from gateway.client.errors import (
     Unreachable,
 )
 from gateway.client.profile import SEEN
+from gateway.client.receipts import Sent, check_is_answer_to, open_receipt
 from gateway.client.transport import Reply
 from tests.client.world import (
     ACQUIRE,
@@ -41,6 +43,7 @@ from tests.client.world import (
     lost_request,
     status,
 )
+from verifier.keyring import KeyLine
 from verifier.wire import JsonObject, Malformed, encode_base64, encode_canonical
 
 OTHER = "repo:app/src/b.py"
@@ -346,6 +349,47 @@ def _dispute(book: Book) -> JsonObject:
     return {"checkpoint": book.checkpoint().decode(), "size": 1, "root": encode_base64(book.tree.root(1))}
 
 
+async def test_an_answer_is_accepted_for_exactly_the_request_that_was_sent(gateway: LocalGateway) -> None:
+    async with gateway.agent() as agent:
+        receipt = (await agent.acquire(FILE)).receipt
+    (request,) = gateway.requests
+    assert request.body is not None
+    sent = Sent("lease.acquire", ALICE.did, ACQUIRE, request.body, request.key, {"older" * 5, request.nonce})
+    assert check_is_answer_to(receipt, sent) == request.nonce
+    others = [
+        replace(sent, action="lease.renew"),
+        replace(sent, did=BOB.did),
+        replace(sent, path="/elsewhere"),
+        replace(sent, body=b"{}"),
+        replace(sent, idempotency_key="other"),
+        replace(sent, nonces={"older" * 5}),
+    ]
+    for other in others:
+        with pytest.raises(AnswerRefused):
+            check_is_answer_to(receipt, other)
+
+
+async def test_a_receipt_that_is_only_signed_is_not_enough(gateway: LocalGateway) -> None:
+    """The log key is known to be stolen: the verdict is open, and open is no."""
+    async with gateway.agent() as agent:
+        receipt = (await agent.acquire(FILE)).receipt
+    assert open_receipt(receipt.data, gateway.book.keyring).seq == receipt.seq
+    stolen = KeyLine("log", gateway.book.log_vkey, status="compromised", final_size=9, final_root=bytes(32))
+    gateway.book.key_lines = (stolen, gateway.book.key_lines[1])
+    with pytest.raises(AnswerRefused):
+        open_receipt(receipt.data, gateway.book.keyring)
+
+
+async def test_another_entry_than_the_one_asked_for_is_refused(gateway: LocalGateway) -> None:
+    async with gateway.agent() as agent:
+        await agent.acquire(FILE)
+        gateway.views["/api/v1/acp/ledger/receipts/1"] = gateway.book.receipt(1)
+        assert (await agent.receipt(1)).seq == 1
+        gateway.views["/api/v1/acp/ledger/receipts/0"] = gateway.book.receipt(1)
+        with pytest.raises(AnswerRefused, match="asked for entry 0"):
+            await agent.receipt(0)
+
+
 # -- history -----------------------------------------------------------------------------------------------------------
 
 
@@ -388,6 +432,20 @@ async def test_a_fork_that_two_answers_can_not_show_is_found_by_the_proof(gatewa
             await agent.prove_history()
             await forked(gateway, agent)
             with pytest.raises(SplitView, match="does not contain"):
+                await agent.check_history()
+
+
+async def test_an_answer_from_a_fork_is_found_though_the_checkpoint_is_honest_again(gateway: LocalGateway) -> None:
+    honest = gateway.book
+    with pytest.raises(SplitView):
+        async with gateway.agent() as agent:
+            await agent.acquire(FILE)
+            await agent.prove_history()
+            await forked(gateway, agent)
+            gateway.book = honest
+            while honest.tree.size < 9:
+                honest.append("ledger.disputed", _dispute(honest), actor="gateway", time_ms=gateway.clock.wall_ms())
+            with pytest.raises(SplitView):
                 await agent.check_history()
 
 
@@ -496,6 +554,7 @@ async def test_skew_is_learned_from_a_verified_first_answer_only(gateway: LocalG
         assert created_s(gateway.requests[1]) == clock.wall_ms() // 1000 + 20
         gateway.faults = [lost_answer, status(503, **{"retry-after": "9"})]
         await agent.acquire("repo:app/src/c.py")
+        await agent.acquire("repo:app/src/d.py")
         assert created_s(gateway.requests[-1]) == clock.wall_ms() // 1000 + 20
 
 
@@ -506,6 +565,27 @@ async def test_a_clock_that_is_wrong_by_minutes_is_named_and_not_followed(gatewa
             await agent.acquire(FILE)
     assert len(gateway.requests) == 2, "once more, in case the first was held up on its way"
     assert len({request.nonce for request in gateway.requests}) == 2
+
+
+async def test_a_learned_skew_is_dropped_when_the_gateway_says_that_time_is_wrong(gateway: LocalGateway) -> None:
+    """Somebody set this machine's clock right in between: what was learned before it would be wrong now."""
+    gateway.ahead_ms = 20_000
+    async with gateway.agent() as agent:
+        await agent.acquire(FILE)
+        gateway.faults = [status(401, "outside_window")]
+        await agent.acquire(OTHER)
+    now_s = gateway.clock.wall_ms() // 1000
+    assert [created_s(request) - now_s for request in gateway.requests[1:]] == [20, 0]
+
+
+@pytest.mark.parametrize(("ahead_ms", "skew_ms"), [(119_000, 119_000), (121_000, 0), (-20_000, -20_000), (-121_000, 0)])
+async def test_more_than_two_minutes_of_skew_are_not_followed(
+    gateway: LocalGateway, ahead_ms: int, skew_ms: int
+) -> None:
+    async with gateway.agent() as agent:
+        now_ms = gateway.clock.wall_ms()
+        agent.caller._note_time(now_ms + ahead_ms, now_ms, now_ms)
+        assert agent.caller._skew_ms == skew_ms
 
 
 async def test_one_late_arrival_is_signed_again(gateway: LocalGateway) -> None:

@@ -253,6 +253,13 @@ def test_bare_tokens_between_trusted_callers_follow_the_same_rule(
             show(*comes)
 
 
+def test_an_own_older_receipt_does_not_lower_what_others_must_exceed(guard: FenceGuard) -> None:
+    for actor, token in (("A", 43), ("A", 41)):
+        guard.check_token_between_trusted_callers(Permit(FILE, "exclusive", "write", actor, token), FILE)
+    with pytest.raises(Fenced, match="token 42 is older than 43"):
+        guard.check_token_between_trusted_callers(Permit(FILE, "exclusive", "write", "B", 42), FILE)
+
+
 def test_a_bare_token_opens_only_what_it_covers(guard: FenceGuard) -> None:
     with pytest.raises(Fenced, match="does not cover"):
         guard.check_token_between_trusted_callers(Permit("repo:lib/**", "exclusive", "write", "A", 1), FILE)

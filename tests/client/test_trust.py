@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from gateway.client.errors import LeaseLost
+from gateway.client.transport import Reply
 from gateway.client.trust import beat_period_ms, margin_ms, trusted_ms
-from tests.client.world import ACQUIRE, FILE, RELEASE, RENEW, Book, LocalGateway, ManualClock, lost_answer, rest, status
+from tests.client.world import (
+    ACQUIRE,
+    FILE,
+    RELEASE,
+    RENEW,
+    Book,
+    LocalGateway,
+    ManualClock,
+    Request,
+    lost_answer,
+    rest,
+    status,
+)
 
 
 @pytest.fixture
@@ -141,6 +156,32 @@ async def test_a_blocked_event_loop_never_sees_trust_after_its_end(gateway: Loca
             assert not lease.is_trusted
     assert lost.value.reason == "blocked"
     assert RENEW not in [request.target for request in gateway.requests]
+
+
+async def test_a_renewal_that_arrives_after_trust_ended_brings_nothing_back(gateway: LocalGateway) -> None:
+    """The gateway renews, and its answer is on the way for longer than the trust lasts."""
+
+    def slow(request: Request, answer: Callable[[], Reply]) -> Reply:
+        reply = answer()
+        gateway.clock.jump(17_000)
+        return reply
+
+    agent = gateway.agent()
+    with pytest.raises(LeaseLost) as lost:
+        async with agent, agent.lease(FILE, ttl_ms=30_000) as lease:
+            gateway.faults = [slow]
+            await gateway.clock.advance(10_000)
+            assert (lease.is_trusted, lease.beats) == (False, 0)
+    assert lost.value.reason == "unreachable"
+
+
+async def test_a_release_that_is_refused_tells_that_the_lease_was_not_ours(gateway: LocalGateway) -> None:
+    """The lease ended early at the gateway while this side trusted it: the body's work may have collided."""
+    agent = gateway.agent()
+    with pytest.raises(LeaseLost, match="lease_expired"):
+        async with agent, agent.lease(FILE, ttl_ms=30_000) as lease:
+            gateway.live.clear()
+            assert lease.is_trusted
 
 
 async def test_the_exception_of_the_body_comes_out_as_it_was_raised(gateway: LocalGateway) -> None:
