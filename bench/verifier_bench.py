@@ -16,8 +16,8 @@ from bench.gateway_bench import Bench, running
 from gateway.export import export_file
 from gateway.store.sqlite import Reader
 from verifier.keyring import Keyring, open_keyring
-from verifier.ledger import check_ledger
 from verifier.receipt import check_receipt
+from verifier.replay.ledger import check_ledger
 
 CHECKS_PER_RECEIPT = 3
 RECEIPTS = 2_000

@@ -39,8 +39,8 @@ from keys.forms import root_vkey, signed_key_document
 from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN, Ask, acquire, add, anchor_text, did_of, key_of
 from verifier.entries import ZERO_HASH, Leaf, parse_leaf
 from verifier.keyring import KeyDocument, KeyLine, Keyring, open_keyring
-from verifier.ledger import check_ledger
 from verifier.merkle import leaf_hash
+from verifier.replay.ledger import check_ledger
 
 Engine = Literal["memory", "sqlite"]
 ENGINES: tuple[Engine, ...] = ("memory", "sqlite")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from verifier.keyring import Keyring, open_keyring
-from verifier.ledger import check_ledger
-from verifier.ledger_source import read_bounded
 from verifier.receipt import check_receipt
+from verifier.replay.ledger import check_ledger
+from verifier.replay.source import read_bounded
 from verifier.verdict import LEVELS, Report, unreadable
 from verifier.wire import RECEIPT_BYTES_MAX, TEXT_BYTES_MAX, Malformed, decode_decimal
 

@@ -1,6 +1,6 @@
 """C2SP checkpoints: the signed note in which a log commits to its size and root.
 
-Source: docs/protocol.md 7 (checkpoints); C2SP tlog-checkpoint v1.0.0.
+Source: docs/protocol.md 13.2 (checkpoints); C2SP tlog-checkpoint v1.0.0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The name of an Ed25519 key: did:key for agents and operators, RFC 7638 thumbprint for service keys.
 
 A did:key *is* its key, so two spellings of one DID would be two actors with one key: decode, encode, compare.
-Source: docs/protocol.md 4 (identifiers); W3C-CCG did:key; RFC 7638 and RFC 8037 for the thumbprint.
+Source: docs/protocol.md 15.3 (names of signers); W3C-CCG did:key; RFC 7638 and RFC 8037 for the thumbprint.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Trust never comes with a receipt. The root signs key documents, whose lines bound each key by ledger sizes; witnesses
 and their quorum come from a policy only. Private keys are made for one purpose, so one raw public key under two
 purposes or names is refused: a signature under one could be replayed as the other.
-Source: docs/protocol.md 10 (keys and pinning).
+Source: docs/protocol.md 15.2 to 15.6 (keys), 16.7 (pinning).
 """
 
 from __future__ import annotations

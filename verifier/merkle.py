@@ -2,7 +2,7 @@
 
 Lengths are checked everywhere: SHA-256(0x01 || a || b) does not say where a ends, so a proof with hashes of other
 lengths could move bytes between siblings. Checks return None or False and never raise.
-Source: docs/protocol.md 6 (tree); RFC 6962 section 2.1; the checks as in transparency-dev/merkle proof/verify.go.
+Source: docs/protocol.md 13.1 (tree); RFC 6962 section 2.1; the checks as in transparency-dev/merkle proof/verify.go.
 """
 
 from __future__ import annotations

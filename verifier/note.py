@@ -1,7 +1,7 @@
 """C2SP signed notes: a text, an empty line, signature lines. Also vkeys, which name the keys of such lines.
 
 The 32-bit key id is a hint, never a security value: a line counts only for a key that the caller holds whole.
-Source: docs/protocol.md 5 (notes and cosignatures); C2SP signed-note v1.0.0, tlog-cosignature v1.0.1.
+Source: docs/protocol.md 13.3 (notes, cosignatures), 15.4 (vkeys); C2SP signed-note v1.0.0, tlog-cosignature v1.0.1.
 """
 
 from __future__ import annotations

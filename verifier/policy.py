@@ -2,7 +2,7 @@
 
 A policy is pinned by its reader and never comes with a receipt. Every name is a member of at most one group, so a
 witness counts once; names refer to earlier lines only, so evaluation needs no recursion.
-Source: docs/protocol.md 9 (policy); C2SP tlog-policy.
+Source: docs/protocol.md 16.3 and 16.7 (policy); C2SP tlog-policy.
 """
 
 from __future__ import annotations

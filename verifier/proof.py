@@ -1,6 +1,6 @@
 """C2SP tlog-proofs: the inclusion path of one leaf and the checkpoint it leads to, in one text.
 
-Source: docs/protocol.md 8 (proofs); C2SP tlog-proof.
+Source: docs/protocol.md 14.3 (proofs); C2SP tlog-proof.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Libraries disagree about odd keys and signatures; under a lax rule one constant 
 message of the identity-point key, so whoever publishes keys could disown every receipt. The rule below is the
 narrowest of them: whatever it accepts, OpenSSL, WebCrypto, Go and ZIP-215 verifiers accept as well.
 Never compare or store signature bytes as an identity: other implementations sign the same message differently.
-Source: docs/protocol.md 3 (strict Ed25519); RFC 8032; derivation of the small-order list: tests/verifier/test_sig.py.
+Source: docs/protocol.md 15.1 (strict Ed25519); RFC 8032. The small-order list is derived in tests/verifier/test_sig.py.
 """
 
 from __future__ import annotations

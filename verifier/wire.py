@@ -3,7 +3,7 @@
 House rule: decode, encode again, compare bytes. Python's own decoders are lenient (`int(" 7")`, duplicate JSON members,
 two base64 spellings of one value), and each leniency would let two readers see different facts in the same bytes.
 Every decode_ and parse_ function raises `Malformed` and nothing else; its text names the bound, never the value.
-Source: docs/protocol.md 2 (limits and encodings); RFC 8785; RFC 4648 section 4.
+Source: docs/protocol.md 2.2 to 2.4 (encodings), 21 (limits); RFC 8785; RFC 4648 section 4.
 """
 
 from __future__ import annotations

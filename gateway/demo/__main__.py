@@ -26,8 +26,8 @@ from gateway.demo.swarm import TTL_MS, Swarm
 from gateway.demo.trace import read_pieces
 from verifier.entries import ACTION_PATHS
 from verifier.keyring import open_keyring
-from verifier.ledger_source import open_source
 from verifier.receipt import check_receipt
+from verifier.replay.source import open_source
 from verifier.wire import (
     LEAF_BYTES_MAX,
     RECEIPT_BYTES_MAX,

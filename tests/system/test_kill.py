@@ -18,7 +18,7 @@ from gateway.client.receipts import VerifiedReceipt
 from gateway.demo.checks import overlaps, spans
 from keys.signing import SigningKey
 from tests.system.process import Gateway
-from verifier.ledger_source import open_source
+from verifier.replay.source import open_source
 from verifier.wire import LEAF_BYTES_MAX, parse_canonical
 
 KILLS = 6

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.verifier import maker
 from verifier.keyring import Keyring, open_keyring
-from verifier.ledger import check_ledger
 from verifier.receipt import check_receipt
+from verifier.replay.ledger import check_ledger
 from verifier.verdict import Outcome, Report
 
 

@@ -1,7 +1,7 @@
 """What lies between the entries of one ledger: who may act, and what may happen only once or only upwards.
 
 Fed in order with every leaf and its evidence; keeps live state only.
-Source: docs/protocol.md 17.1, 12.5 to 12.8, 8.1, 9.
+Source: docs/protocol.md 17.5, 12.5 to 12.8, 8.1, 9.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ class Relations:
         self.authorities: frozenset[str] = frozenset()
         self._operators: frozenset[str] = frozenset()
         self._agents: set[str] = set()
-        self._removed: set[str] = set()
-        self._is_dev = False
         self._nonces = _Once(_NONCE_MS_MAX)
         self._keys = _Once(IDEMPOTENCY_MS)
         self._token = 0
@@ -59,7 +57,6 @@ class Relations:
     def open(self, leaf: Leaf) -> None:
         """Take entry 0's lists."""
         self.authorities, self._operators = _texts(leaf, "authorities"), _texts(leaf, "operators")
-        self._is_dev = leaf.value.get("isDev") is True
 
     def faults(self, leaf: Leaf, evidence: Evidence) -> Iterator[tuple[str, str]]:
         """Yield (code, text) of everything in which `leaf` does not fit the entries before it."""
@@ -69,10 +66,8 @@ class Relations:
         match leaf.entry_type.name:
             case "agent.added":
                 self._agents.add(leaf.text("agent"))
-                self._removed.discard(leaf.text("agent"))
             case "agent.removed":
                 self._agents.discard(leaf.text("agent"))
-                self._removed.add(leaf.text("agent"))
             case "service.started":
                 self._started = leaf.seq
             case "lease.holiday":
@@ -85,11 +80,12 @@ class Relations:
                 yield from self._lease_faults(leaf)
 
     def _actor_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
+        """No ledger is excepted: under `--dev` too an operator's signed agent.added comes first."""
         if leaf.actor in self._operators:
             return
         if leaf.entry_type.actor_rule == "operator":
             yield "operator_required", "the actor is no operator of entry 0"
-        elif leaf.actor in self._removed or not (leaf.actor in self._agents or self._is_dev):
+        elif leaf.actor not in self._agents:
             yield "agent_unknown", "the actor was not added, or was removed, before this entry"
 
     def _once_faults(self, leaf: Leaf, evidence: Evidence) -> Iterator[tuple[str, str]]:

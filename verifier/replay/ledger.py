@@ -17,9 +17,9 @@ from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.entries import Leaf, full_type, parse_leaf
 from verifier.evidence import Evidence, judged
 from verifier.keyring import Keyring
-from verifier.ledger_source import BUNDLE_ENTRIES, Source, open_source
 from verifier.merkle import Tree, leaf_hash
-from verifier.relations import Relations
+from verifier.replay.relations import Relations
+from verifier.replay.source import BUNDLE_ENTRIES, Source, open_source
 from verifier.signers import check_signers
 from verifier.verdict import Finding, Outcome, Report, unreadable
 from verifier.wire import Malformed
