@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 
@@ -95,7 +95,7 @@ def agent_key(number: int) -> SigningKey:
 
 
 async def run(plan: Plan) -> dict[str, object]:
-    """Return receipts, wall seconds and sorted latencies of one round."""
+    """Return receipts, wall seconds and latencies of one round."""
     share = plan.receipts // plan.connections
     workers = [
         Worker(plan, plan.first_agent + index, *await asyncio.open_connection(plan.host, plan.port))
@@ -104,7 +104,13 @@ async def run(plan: Plan) -> dict[str, object]:
     started = time.perf_counter()
     rounds = await asyncio.gather(*(worker.run(share) for worker in workers))
     wall_s = time.perf_counter() - started
-    return {"receipts": share * plan.connections, "wallS": wall_s, "latenciesMs": sorted(chain.from_iterable(rounds))}
+    return {"receipts": share * plan.connections, "wallS": wall_s, **quantiles_ms(sorted(chain.from_iterable(rounds)))}
+
+
+def quantiles_ms(latencies_ms: Sequence[float]) -> dict[str, float]:
+    """Return median and 99th percentile of sorted latencies."""
+    last = len(latencies_ms) - 1
+    return {"p50Ms": latencies_ms[round(last * 0.50)], "p99Ms": latencies_ms[round(last * 0.99)]}
 
 
 def main() -> None:
