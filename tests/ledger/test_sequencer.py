@@ -21,6 +21,7 @@ from gateway.ledger.sequencer import Refused
 from gateway.ledger.tree import Growth
 from gateway.ledger.turn import result_of
 from gateway.signer import Signer
+from gateway.store.contract import StoredBatch, StoredHead
 from tests.core.requests import ORIGIN, acquire, anchor_text, key_of, release, renew
 from tests.world import ENGINES, Engine, World
 from verifier.checkpoint import parse_checkpoint
@@ -130,6 +131,20 @@ async def test_the_same_signed_bytes_are_refused_also_when_they_were_a_retry(wor
     world.audit()
 
 
+async def test_a_nonce_burnt_by_a_retry_goes_along_with_the_next_batch(world: World) -> None:
+    asked = acquire("A", FILE)
+    await world.ask(asked)
+    retry = world.anchored(asked.again()).signed()
+    assert (await world.sequencer.submit(retry, ACTIONS[retry.action])).is_replay
+    await world.acquire("B", "lock:b")
+    await world.crash()  # nothing is kept: only what a batch took along is there
+    await world.start()
+    with pytest.raises(Refused) as refused:
+        await world.sequencer.submit(retry, ACTIONS[retry.action])
+    assert refused.value.unreceipted.refusal is refusal.NONCE_REUSED
+    world.audit()
+
+
 async def test_a_refusal_without_entry_writes_nothing(world: World) -> None:
     size = len(world.leaves())
     with pytest.raises(Refused) as refused:
@@ -220,7 +235,16 @@ async def test_signatures_are_stored_with_the_next_batch_at_idle_or_at_the_stop(
     assert (stored(first.seq), stored(second.seq)) == (first.signature, None)
     await world.settle()
     assert stored(second.seq) == second.signature
+    seen: list[int] = []
+    commit = world.store.honest.commit
+
+    def look(batch: StoredBatch, head: StoredHead | None) -> None:
+        seen.append(len(batch.signed))
+        commit(batch, head)
+
+    world.store.honest.commit = look  # type: ignore[method-assign]  # to look
     third = await world.acquire("A", "lock:3")
+    assert seen == [0], "what was kept at idle is not sent again"
     await world.restart()
     assert stored(third.seq) == third.signature
     world.audit()

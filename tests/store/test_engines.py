@@ -238,15 +238,17 @@ def test_a_file_locked_by_another_program_is_busy(tmp_path: Path, store: SqliteS
 class _BrokenCommit:
     """A connection whose COMMIT fails, before or after it was done."""
 
-    def __init__(self, db: sqlite3.Connection, is_done_first: bool) -> None:
+    def __init__(self, db: sqlite3.Connection, is_done_first: bool, code: int = sqlite3.SQLITE_IOERR) -> None:
         self._db = db
         self._is_done_first = is_done_first
+        self._error = sqlite3.OperationalError("planned")
+        self._error.sqlite_errorcode = code
 
     def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
         if statement == "COMMIT":
             if self._is_done_first:
                 self._db.execute("COMMIT")
-            raise sqlite3.OperationalError("disk I/O error")
+            raise self._error
         return self._db.execute(statement, *values)  # type: ignore[arg-type]  # passes through
 
     def __getattr__(self, name: str) -> object:
@@ -265,6 +267,19 @@ def test_a_failed_commit_is_unknown_until_a_new_connection_has_looked(store: Sql
     assert store.load().head == (batch.head if is_done_first else writer.head)
     if is_done_first:
         writer.take(batch)
+    writer.write(store, 1)
+    assert [entry.leaf for entry in store.entries(0, 9)] == writer.leaves
+
+
+def test_a_disk_that_is_full_at_the_commit_is_busy_and_the_same_connection_goes_on(store: SqliteStore) -> None:
+    writer = Writer()
+    writer.write(store, 1)
+    real = store._db
+    store._db = _BrokenCommit(real, False, sqlite3.SQLITE_FULL)  # type: ignore[assignment]  # a fault
+    with pytest.raises(Busy, match="disk_full"):
+        store.commit(writer.batch(2), writer.head)
+    store._db = real
+    assert not real.in_transaction and store.load().head == writer.head
     writer.write(store, 1)
     assert [entry.leaf for entry in store.entries(0, 9)] == writer.leaves
 
