@@ -225,7 +225,9 @@ async def test_nothing_is_shown_before_it_is_committed_and_signed(world: World) 
     world.audit()
 
 
-async def test_signatures_are_stored_with_the_next_batch_at_idle_or_at_the_stop(world: World) -> None:
+async def test_signatures_are_stored_with_the_next_batch_at_idle_or_at_the_stop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stored(seq: int) -> bytes | None:
         return world.store.honest.entries(seq, seq + 1)[0].signature
 
@@ -242,7 +244,7 @@ async def test_signatures_are_stored_with_the_next_batch_at_idle_or_at_the_stop(
         seen.append(len(batch.signed))
         commit(batch, head)
 
-    world.store.honest.commit = look  # type: ignore[method-assign]  # to look
+    monkeypatch.setattr(world.store.honest, "commit", look)
     third = await world.acquire("A", "lock:3")
     assert seen == [0], "what was kept at idle is not sent again"
     await world.restart()
