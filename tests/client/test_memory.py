@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gateway.client.errors import ProfileError, SplitView
+from gateway.client.errors import AnswerRefused, ProfileError, SplitView
 from gateway.client.history import TILE_WIDTH, is_extension, tile_path
 from gateway.client.join import authority_of, read_root
 from gateway.client.profile import (
@@ -193,6 +194,17 @@ async def test_growth_is_proven_from_a_handful_of_tiles(old: int, new: int) -> N
 async def test_a_tree_that_changed_anything_old_is_no_extension(old: int, new: int) -> None:
     assert not await is_extension(Tiles(TREE, new).fetch, head(old, root=bytes(32)), head(new))
     assert not await is_extension(Tiles(TREE, new).fetch, head(old), head(new, root=bytes(32)))
+
+
+@pytest.mark.parametrize("change", [lambda tile: tile[:-1], lambda tile: tile + bytes(32), lambda tile: b""])
+async def test_a_tile_of_another_length_is_refused_though_its_hashes_would_do(change: Callable[[bytes], bytes]) -> None:
+    tiles = Tiles(TREE, 300)
+
+    async def fetch(path: str) -> bytes:
+        return change(await tiles.fetch(path))
+
+    with pytest.raises(AnswerRefused, match="a hash tile has"):
+        await is_extension(fetch, head(255), head(300))
 
 
 @pytest.mark.parametrize("number", [0, 7, 999, 1_000, 1_234_067, 999_999_999])
