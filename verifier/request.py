@@ -12,31 +12,36 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 from verifier.entries import ORIGIN, SKEW_MS, WINDOW_S_MAX
 from verifier.wire import Malformed, decode_base64, decode_decimal, encode_base64
 
 READ_COMPONENTS = frozenset({"@method", "@authority", "@path", "@query", "tallystick-anchor"})
 BODY_COMPONENTS = READ_COMPONENTS | {"content-type", "content-digest", "idempotency-key"}
-PARAMETERS = frozenset({"created", "expires", "keyid", "alg", "nonce", "tag"})
 TAG = "tallystick-v1"
 CONTENT_TYPE = "application/json"
 
 _LABEL = r"[a-z][a-z0-9_-]{0,31}"
 _COMPONENT = r'"@?[a-z][a-z0-9-]{0,31}"'
-_VALUE = r'(?:[0-9]{1,15}|"[ !#-\[\]-~]{0,256}")'
-_PARAMS = rf"(?:;[a-z]{{1,16}}={_VALUE}){{1,12}}"
-_INPUT = re.compile(rf"({_LABEL})=(\((?P<components>{_COMPONENT}(?: {_COMPONENT}){{0,15}})\)(?P<params>{_PARAMS}))")
+# Each parameter: its one grammar, whose group is the value, and the same for a person.
+_PARAMETERS = {
+    "created": ("(0|[1-9][0-9]{0,14})", "seconds in digits"),
+    "expires": ("(0|[1-9][0-9]{0,14})", "seconds in digits"),
+    "keyid": ('"(did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44})"', "a did:key of 56 characters, quoted"),
+    "alg": ('("ed25519")', '"ed25519"'),
+    "nonce": ('"([A-Za-z0-9_-]{22,64})"', "22 to 64 characters of A-Z a-z 0-9 _ -, quoted"),
+    "tag": (f'("{TAG}")', f'"{TAG}"'),
+}
+_ANY_PARAMETER = "|".join(f"{name}={grammar}" for name, (grammar, _) in _PARAMETERS.items())
+_INPUT = re.compile(rf"({_LABEL})=(\(({_COMPONENT}(?: {_COMPONENT}){{0,15}})\)(?:;(?:{_ANY_PARAMETER})){{6}})")
 _SIGNATURE = re.compile(rf"({_LABEL})=:([A-Za-z0-9+/]{{86}}==):")
-_NONCE = re.compile(r'"[A-Za-z0-9_-]{22,64}"')
-_KEYID = re.compile(r'"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}"')
 _PATH = re.compile(r"(?!.*(?://|/\.))/[A-Za-z0-9._~/-]{0,254}")
 _QUERY = re.compile(r'\?[!"$-~]{0,255}')
 _IDEMPOTENCY_KEY = re.compile(r'"([ !#-\[\]-~]{1,255})"')
 
 
-@dataclass(frozen=True, slots=True)
-class SignatureInput:
+class SignatureInput(NamedTuple):
     """One member of `Signature-Input`; `params` is the exact value of @signature-params, from the parenthesis on."""
 
     label: str
@@ -65,25 +70,22 @@ class Anchor:
 def parse_signature_input(value: str) -> SignatureInput:
     """Parse the one member of a `Signature-Input` field. Coverage is the caller's check: compare with *_COMPONENTS."""
     match = _INPUT.fullmatch(value)
-    if match is None:
-        raise Malformed(f"Signature-Input: {len(value)} characters, not one member label=(components);parameters")
-    components = tuple(match["components"][1:-1].split('" "'))
-    # A semicolon inside a quoted value cuts it, and no accepted value has half a quote: such inputs end below.
-    pairs = [(name, value) for name, _, value in (part.partition("=") for part in match["params"][1:].split(";"))]
-    params = dict(pairs)
-    if len(set(components)) != len(components) or len(params) != len(pairs):
-        raise Malformed("Signature-Input: a component or parameter appears twice; name each once")
-    if params.keys() != PARAMETERS:
-        raise Malformed("Signature-Input: the parameters are exactly created, expires, keyid, alg, nonce and tag")
-    if params["alg"] != '"ed25519"' or params["tag"] != f'"{TAG}"':
-        raise Malformed(f'Signature-Input: alg must be "ed25519" and tag "{TAG}"')
-    keyid, nonce = params["keyid"], params["nonce"]
-    if _KEYID.fullmatch(keyid) is None:
-        raise Malformed("Signature-Input: keyid must be a did:key of 56 characters, quoted")
-    if _NONCE.fullmatch(nonce) is None:
-        raise Malformed("Signature-Input: nonce must be 22 to 64 characters of A-Z a-z 0-9 _ -, quoted")
-    created, expires = decode_decimal(params["created"]), decode_decimal(params["expires"])
-    return SignatureInput(match[1], components, match[2], created, expires, keyid[1:-1], nonce[1:-1])
+    # Six parameters and a value for each of the six names: none is there twice.
+    if match is None or None in match.groups():
+        raise Malformed(_input_fault(value))
+    label, params, covered, created, expires, keyid, _, nonce, _ = match.groups()
+    components = tuple(covered[1:-1].split('" "'))
+    if len(set(components)) != len(components):
+        raise Malformed("Signature-Input: a component appears twice; name each once")
+    return SignatureInput(label, components, params, int(created), int(expires), keyid, nonce)
+
+
+def _input_fault(value: str) -> str:
+    """Say what is wrong with a field that was refused, by the first parameter that is not there exactly once."""
+    for name, (grammar, bound) in _PARAMETERS.items():
+        if len(re.findall(f";{name}={grammar}(?![^;])", value)) != 1:
+            return f"Signature-Input: exactly one parameter {name} is needed: {bound}"
+    return f"Signature-Input: {len(value)} characters, not just label=(components);{';'.join(_PARAMETERS)}"
 
 
 def parse_signature(value: str, label: str) -> bytes:
@@ -96,10 +98,10 @@ def parse_signature(value: str, label: str) -> bytes:
 
 def signature_base(signature_input: SignatureInput, values: Mapping[str, str]) -> bytes:
     """Return the bytes that were signed (RFC 9421 2.5); `values` maps each covered component to its field value."""
-    missing = [name for name in signature_input.components if name not in values]
-    if missing:
-        raise Malformed(f"Signature-Input: {len(missing)} covered components have no value in this request")
-    lines = [f'"{name}": {values[name]}\n' for name in signature_input.components]
+    try:
+        lines = [f'"{name}": {values[name]}\n' for name in signature_input.components]
+    except KeyError as error:
+        raise Malformed("Signature-Input: a covered component has no value in this request") from error
     return ("".join(lines) + f'"@signature-params": {signature_input.params}').encode("utf-8")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.verifier import maker
@@ -124,6 +124,81 @@ def test_each_known_mistake_is_malformed(value: str) -> None:
     assert value != GOOD
     with pytest.raises(Malformed):
         parse_signature_input(value)
+
+
+def read_step_by_step(value: str) -> SignatureInput | None:
+    """The grammar of 4.2 once more, cut into pieces and judged one after the other; None when it is broken."""
+    shape = re.fullmatch(
+        r'([a-z][a-z0-9_-]{0,31})=(\(("[^"]*"(?: "[^"]*")*)\)((?:;[a-z]+=(?:[0-9]+|"[^"]*"))+))', value
+    )
+    if shape is None:
+        return None
+    components = shape[3][1:-1].split('" "')
+    pairs = re.findall(r';([a-z]+)=([0-9]+|"[^"]*")', shape[4])
+    params = dict(pairs)
+    times = [params.get(name, "") for name in ("created", "expires")]
+    if (
+        not all(re.fullmatch("@?[a-z][a-z0-9-]{0,31}", name) for name in components)
+        or not len(components) == len(set(components)) <= 16
+        or sorted(name for name, _ in pairs) != sorted(("created", "expires", "keyid", "alg", "nonce", "tag"))
+        or (params["alg"], params["tag"]) != ('"ed25519"', '"tallystick-v1"')
+        or not re.fullmatch('"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}"', params["keyid"])
+        or not re.fullmatch('"[A-Za-z0-9_-]{22,64}"', params["nonce"])
+        or not all(text.isascii() and text.isdigit() and len(text) <= 15 and str(int(text)) == text for text in times)
+    ):
+        return None
+    created, expires = map(int, times)
+    keyid, nonce = params["keyid"][1:-1], params["nonce"][1:-1]
+    return SignatureInput(shape[1], tuple(components), shape[2], created, expires, keyid, nonce)
+
+
+LABELS = [*["sig"] * 5, "s" * 32, "s" * 33, "S", ""]
+PARTS = [f'"{name}"' for name in [*sorted(BODY_COMPONENTS), *"abcdefgh", "x" * 32, "x" * 33, "Date"]]
+PIECES = [
+    *PARAMS.split(";"), "created=0", "created=01", "expires=999999999999999", "expires=1000000000000000", 'alg="rsa"',
+    f'nonce="{"n" * 64}"', f'nonce="{"n" * 65}"', f'nonce="{"n" * 10};{"n" * 12}"', 'tag=""', "tag=1", 'x="y"', "",
+]  # fmt: skip
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> str:
+    """Texts close to the grammar: parts left out, doubled, in any order, and now and then one character changed."""
+    any_parts = st.lists(st.sampled_from(PARTS), min_size=1, max_size=17, unique=draw(st.booleans()))
+    covered = draw(st.permutations(COVERED.split()) | st.lists(st.sampled_from(PARTS[:10]), unique=True) | any_parts)
+    whole = st.permutations(PARAMS.split(";"))
+    pieces = draw(whole | whole | st.lists(st.sampled_from(PIECES), min_size=5, max_size=7))
+    value = f"{draw(st.sampled_from(LABELS))}=({' '.join(covered)});{';'.join(pieces)}"
+    if draw(st.booleans()):
+        return value
+    place = draw(st.integers(0, len(value)))
+    character: str = draw(st.sampled_from([*'";=() aA0\n\\٣é', ""]))
+    return value[:place] + character + value[place + 1 :]
+
+
+@settings(max_examples=600)
+@given(inputs() | st.sampled_from([GOOD, *MISTAKES.values()]))
+def test_the_one_expression_reads_exactly_what_the_steps_read(value: str) -> None:
+    try:
+        read: SignatureInput | None = parse_signature_input(value)
+    except Malformed:
+        read = None
+    assert read == read_step_by_step(value)
+
+
+FAULTS = [
+    ("keyid missing", "parameter keyid"),
+    ("parameter twice", "parameter created"),
+    ("other alg", 'alg is needed: "ed25519"'),
+    ("nonce of 65 characters", "nonce is needed: 22 to 64 characters"),
+    ("component twice", "a component appears twice"),
+    ("parameter unknown", "not just label=(components);created;expires;keyid;alg;nonce;tag"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "words"), FAULTS)
+def test_a_refused_input_is_told_which_part_to_change(mistake: str, words: str) -> None:
+    with pytest.raises(Malformed, match=re.escape(words)):
+        parse_signature_input(MISTAKES[mistake])
 
 
 def test_a_covered_component_without_a_value_is_malformed_not_empty() -> None:
