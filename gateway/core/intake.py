@@ -16,7 +16,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from verifier.did import decode_did
 from verifier.entries import ACTION_PATHS, BODY_TEXT, WINDOW_S_MAX, MemberError, check_body
@@ -85,6 +87,10 @@ _DECIDING = frozenset(
 )
 
 
+# Agents that were answered in one batch hold the same checkpoint, and send it until their next answer.
+_parse_anchor = lru_cache(maxsize=256)(parse_anchor)
+
+
 class Rejection(Exception):
     """The request itself is wrong: nothing was decided. `code` is a row of REJECTIONS, `detail` says what to change."""
 
@@ -95,8 +101,7 @@ class Rejection(Exception):
         self.detail = detail
 
 
-@dataclass(frozen=True, slots=True)
-class RawRequest:
+class RawRequest(NamedTuple):
     """A request as it came off the socket, unverified.
 
     `authority` is the Host, `raw_path` the path of the target undecoded, `query` its "?" and what follows ("?" alone
@@ -111,13 +116,12 @@ class RawRequest:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SignedRequest:
+class SignedRequest(NamedTuple):
     """A mutation whose signature, digest, coverage, target and body were verified.
 
     `body_text` is the exact text that was signed and `signature_input` the whole field value: both become evidence.
     `created` and `expires` are seconds; whether they hold now is asked by `is_inside_window`. `fingerprint` is what an
-    idempotency key is bound to.
+    idempotency key is bound to. A tuple, because each request makes one: it is made in half the time of a dataclass.
     """
 
     action: str
@@ -194,8 +198,7 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
     anchor = _anchor(headers)
     digest = _digest(headers, raw.body)
     text, body = _body(raw.body, action)
-    values = _values(raw, authority, headers) | {"content-digest": digest, "content-type": CONTENT_TYPE}
-    _check_signature(signed, key, signature, values | {"idempotency-key": headers["idempotency-key"]})
+    _check_signature(signed, key, signature, _values(raw, authority, headers))
     _check_names(signed, anchor, body, origin)
     return SignedRequest(
         action=action,
@@ -247,9 +250,9 @@ def _headers(raw: RawRequest) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in raw.headers:
         lower = name.lower()
-        if lower in headers:
-            raise Rejection("header_repeated", f"header {lower} stands there twice; send it once")
         if lower in _DECIDING:
+            if lower in headers:
+                raise Rejection("header_repeated", f"header {lower} stands there twice; send it once")
             headers[lower] = value
     if "authorization" in headers:
         raise Rejection("authorization_present", "a signed request carries no Authorization; leave it out")
@@ -299,13 +302,13 @@ def _anchor(headers: Mapping[str, str]) -> Anchor:
     if "tallystick-anchor" not in headers:
         raise Rejection("anchor_missing", "header tallystick-anchor is needed: <origin> <size> <base64 root>")
     try:
-        return parse_anchor(headers["tallystick-anchor"])
+        return _parse_anchor(headers["tallystick-anchor"])
     except Malformed as error:
         raise Rejection("anchor_malformed", str(error)) from error
 
 
 def _digest(headers: Mapping[str, str], body: bytes) -> str:
-    """Return the digest of the bytes that came, which the header must state; our own is what gets verified."""
+    """Return the digest of the bytes that came, which the header must state, character for character."""
     if "content-digest" not in headers:
         raise Rejection("digest_missing", "header Content-Digest is needed, also for an empty body")
     digest = content_digest(body)
@@ -332,13 +335,13 @@ def _body(data: bytes, action: str) -> tuple[str, JsonObject]:
 
 
 def _values(raw: RawRequest, authority: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the component values that every signed request covers."""
+    """Return the component values of a request; the headers among them were all compared or parsed before."""
     return {
+        **headers,
         "@method": raw.method,
         "@authority": authority,
         "@path": raw.raw_path,
         "@query": raw.query,
-        "tallystick-anchor": headers["tallystick-anchor"],
     }
 
 

@@ -142,7 +142,7 @@ class Ask:
         if change is not None:
             change(headers)
         raw = RawRequest(self.method, self.authority, self.path, self.query, tuple(headers.items()), self.body)
-        return replace(raw, **parts)
+        return raw._replace(**parts)
 
     def signed(self) -> SignedRequest:
         """Return what the door makes of it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -153,7 +152,7 @@ def test_evidence_is_the_request_as_it_was_signed() -> None:
 def test_evidence_that_was_touched_is_found_by_step_10(change: dict[str, Any]) -> None:
     """The check above can fail: any other evidence is a finding, unless nothing of it is in the leaf."""
     book = Book()
-    request = replace(acquire("A", "repo:x").signed(), **change)
+    request = acquire("A", "repo:x").signed()._replace(**change)
     book.entry(NOW_MS, acquire("A", "repo:y"))
     tail = Tail(6, book.head.prev_hash if book.head else b"", NOW_MS, 0)
     refused = granted("release.repeated", {"resources": ["repo:x"], "leaseId": "L1", "endedSeq": 1})

@@ -107,7 +107,7 @@ async def test_a_known_key_is_rated_then_decided() -> None:
 async def test_a_forged_request_costs_neither_rate_nor_queue() -> None:
     events: list[str] = []
     raw = enrolment()
-    forged = replace(raw, body=raw.body.replace(WORKER.did.encode(), OPERATOR.did.encode()))
+    forged = raw._replace(body=raw.body.replace(WORKER.did.encode(), OPERATOR.did.encode()))
     with pytest.raises(Rejection):
         await desk(events).decide(forged, ACTIONS["agent.add"])
     assert events == []
