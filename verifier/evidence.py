@@ -1,15 +1,13 @@
 """Ladder step 10: does the signed request inside a leaf fit the decision that the leaf claims?
 
-Everything here is about one leaf; what lies between entries (the anchor's root, reused nonces) is ledger.py's.
+Everything here is about one leaf; what lies between entries (the anchor's root, reused nonces) is replay/'s.
 Source: docs/protocol.md 16.5; the attacks that each check closes: security.md §2.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from verifier.did import decode_did
 from verifier.entries import ACTION_PATHS, AUTHORITY, Leaf, body_difference, check_body, full_type
@@ -29,12 +27,10 @@ from verifier.request import (
 from verifier.sig import is_valid
 from verifier.wire import BODY_BYTES_MAX, Malformed, decode_base64, parse_json
 
-JOBS_MAX = 64
 _RELEASED = full_type("lease.released")
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What step 10 found in one leaf: `faults` as (code, text), in order; the other two are None when unreadable."""
 
     faults: tuple[tuple[str, str], ...]
@@ -144,32 +140,3 @@ def evidence_values(evidence: Mapping[str, str]) -> dict[str, str]:
         "idempotency-key": f'"{evidence["idempotencyKey"]}"',
         "tallystick-anchor": evidence["anchor"],
     }
-
-
-def judged(
-    chunks: Iterable[list[Leaf]], authorities: Callable[[], frozenset[str]], jobs: int
-) -> Iterator[tuple[list[Leaf], list[Evidence]]]:
-    """Yield each chunk of known leaves with its evidence, in order; with `jobs` > 1 other processes verify.
-
-    A bounded number of chunks is under way. `authorities` is asked when a chunk was read, not before.
-    """
-    if jobs <= 1:
-        for leaves in chunks:
-            yield leaves, _judge(leaves, authorities())
-        return
-    waiting: deque[tuple[list[Leaf], Future[list[Evidence]]]] = deque()
-    with ProcessPoolExecutor(min(jobs, JOBS_MAX)) as pool:
-        for leaves in chunks:
-            waiting.append((leaves, pool.submit(_judge, leaves, authorities())))
-            if len(waiting) > 4 * jobs:
-                oldest, future = waiting.popleft()
-                yield oldest, future.result()
-        for leaves, future in waiting:
-            yield leaves, future.result()
-
-
-def _judge(leaves: list[Leaf], authorities: frozenset[str]) -> list[Evidence]:
-    """Entries of the gateway have no evidence and need none."""
-    return [
-        Evidence(()) if leaf.entry_type.cause == "gateway" else check_evidence(leaf, authorities) for leaf in leaves
-    ]

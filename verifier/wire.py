@@ -8,10 +8,9 @@ Source: docs/protocol.md 2.2 to 2.4 (encodings), 21 (limits); RFC 8785; RFC 4648
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-from collections.abc import Callable
+from binascii import a2b_base64, b2a_base64
 from itertools import accumulate
 from typing import NoReturn, TypeAlias
 
@@ -24,14 +23,13 @@ TEXT_BYTES_MAX = 65_536  # policy, key document, note
 
 JsonValue: TypeAlias = "bool | int | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
-_Pairs: TypeAlias = list[tuple[str, JsonValue]]
 
 _NAME = re.compile(r"[a-z][a-zA-Z0-9_]{0,63}")
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,15}")  # bounded before int(), which takes quadratic time
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
 _CONTROL = re.compile(rb"[\x00-\x09\x0b-\x1f]")
-# A string (perhaps unclosed, so that the scan stays linear) or one bracket.
-_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+# Strings (perhaps unclosed, so that the scan stays linear) and everything else that is no bracket.
+_NO_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[^"\[\]{}]++', re.DOTALL)
 
 
 class Malformed(ValueError):
@@ -44,15 +42,53 @@ def parse_json(data: bytes, *, bytes_max: int, depth_max: int = 8) -> JsonObject
     Malformed: above a bound, not UTF-8, a byte order mark, a duplicate member, a number that is not an integer
     within ±INT_MAX (or is "-0"), a lone surrogate, a top level that is not an object.
     """
-    return _parse(_LOOSE, data, bytes_max, depth_max)
+    _check_bounds(data, bytes_max, depth_max)
+    try:
+        text = data.decode("utf-8")
+        value = _LOOSE.decode(text)
+        if "\\u" in text:
+            encode_canonical(value)  # only an escape can bring in a lone surrogate, and none can be encoded
+    except ValueError as error:
+        raise _malformed(error) from error
+    return _object(value)
 
 
 def parse_canonical(data: bytes, *, bytes_max: int, depth_max: int = 8) -> JsonObject:
     """As `parse_json`, and `data` is the RFC 8785 spelling with member names [a-z][a-zA-Z0-9_]{0,63} throughout."""
-    value = _parse(_CANONICAL, data, bytes_max, depth_max)
-    if encode_canonical(value) != data:
-        raise Malformed("JSON text is not in canonical form (RFC 8785): other spaces, escapes or member order")
+    value = open_canonical(data, bytes_max=bytes_max, depth_max=depth_max)
+    check_names_and_integers(value)
     return value
+
+
+def open_canonical(data: bytes, *, bytes_max: int, depth_max: int = 8) -> JsonObject:
+    """As `parse_canonical`, for a caller whose closed table bounds every name and integer: that is not checked here.
+
+    The decoder runs without a hook in Python for each object. A member that is there twice, "-0" and every other second
+    spelling is lost on the way, so what is written again differs from `data`; floats never come as far.
+    """
+    _check_bounds(data, bytes_max, depth_max)
+    try:
+        value, _ = _CANONICAL.raw_decode(data.decode("utf-8"))
+        is_same = encode_canonical(value) == data
+    except ValueError as error:
+        raise _malformed(error) from error
+    if not is_same:
+        raise Malformed("JSON text is not in canonical form (RFC 8785): other spaces, escapes or member order")
+    return _object(value)
+
+
+def check_names_and_integers(value: JsonObject) -> None:
+    """Raise Malformed unless every name and integer in `value` is one of canonical JSON."""
+    pending: list[JsonValue] = [value]
+    for item in pending:  # which grows; what was read has no circles
+        if isinstance(item, dict):
+            if not all(map(_NAME.fullmatch, item)):
+                raise Malformed("a JSON member name must match [a-z][a-zA-Z0-9_]{0,63}")
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+        elif isinstance(item, int):
+            _check_integer(item)
 
 
 def encode_canonical(value: JsonValue) -> bytes:
@@ -76,7 +112,7 @@ def decode_text(data: bytes, *, bytes_max: int) -> str:
 def decode_base64(text: str, size: int | None = None) -> bytes:
     """Return the bytes of padded, canonical RFC 4648 section 4 base64; exactly `size` bytes when given."""
     try:
-        value = base64.b64decode(text, validate=True)
+        value = a2b_base64(text)  # lenient; what it overlooks is not there when the bytes are written again
     except ValueError as error:
         raise Malformed("base64 text is malformed") from error
     if encode_base64(value) != text or (size is not None and len(value) != size):
@@ -86,7 +122,7 @@ def decode_base64(text: str, size: int | None = None) -> bytes:
 
 def encode_base64(value: bytes) -> str:
     """Return padded base64 (RFC 4648 section 4)."""
-    return base64.b64encode(value).decode("ascii")
+    return b2a_base64(value, newline=False).decode("ascii")
 
 
 def decode_hex(text: str, size: int) -> bytes:
@@ -103,48 +139,42 @@ def decode_decimal(text: str, maximum: int = INT_MAX) -> int:
     return int(text)
 
 
-def _parse(decoder: json.JSONDecoder, data: bytes, bytes_max: int, depth_max: int) -> JsonObject:
-    if len(data) > bytes_max or _is_deeper(data, depth_max):
+def _check_bounds(data: bytes, bytes_max: int, depth_max: int) -> None:
+    """Size and nesting, counted on the bytes before a recursive parser sees them."""
+    if len(data) > bytes_max or (data.count(b"{") + data.count(b"[") > depth_max and _depth(data) > depth_max):
         raise Malformed(f"JSON text is larger than {bytes_max} bytes or nested deeper than {depth_max} levels")
-    try:
-        text = data.decode("utf-8")
-        value = decoder.decode(text)
-        if "\\u" in text:
-            encode_canonical(value)  # only an escape can bring in a lone surrogate, and none can be encoded
-    except Malformed:
-        raise
-    except ValueError as error:
-        raise Malformed("JSON text is malformed or not UTF-8") from error
+
+
+def _depth(data: bytes) -> int:
+    return max(accumulate(1 if bracket in b"{[" else -1 for bracket in _NO_BRACKET.sub(b"", data)), default=0)
+
+
+def _malformed(error: ValueError) -> Malformed:
+    return error if isinstance(error, Malformed) else Malformed("JSON text is malformed or not UTF-8")
+
+
+def _object(value: JsonValue) -> JsonObject:
     if not isinstance(value, dict):
         raise Malformed("JSON text must be an object")
     return value
 
 
-def _is_deeper(data: bytes, depth_max: int) -> bool:
-    """Say whether the nesting, counted on the bytes before a recursive parser sees them, exceeds `depth_max`."""
-    if data.count(b"{") + data.count(b"[") <= depth_max:
-        return False
-    steps = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
-    return max(accumulate(steps.get(match.group(), 0) for match in _STRING_OR_BRACKET.finditer(data))) > depth_max
-
-
-def _distinct_members(pairs: _Pairs) -> JsonObject:
+def _distinct_members(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     members = dict(pairs)
     if len(members) != len(pairs):
         raise Malformed("a JSON member name appears twice")
     return members
 
 
-def _named_members(pairs: _Pairs) -> JsonObject:
-    members = _distinct_members(pairs)
-    if not all(map(_NAME.fullmatch, members)):
-        raise Malformed("a JSON member name must match [a-z][a-zA-Z0-9_]{0,63}")
-    return members
-
-
 def _integer(text: str) -> int:
-    if _INTEGER.fullmatch(text) is None or not -INT_MAX <= (number := int(text)) <= INT_MAX:
-        raise Malformed(f"a JSON number must be an integer within ±{INT_MAX}, and not -0")
+    if _INTEGER.fullmatch(text) is None:
+        raise Malformed("a JSON integer has at most 16 digits, and is not -0")
+    return _check_integer(int(text))
+
+
+def _check_integer(number: int) -> int:
+    if not -INT_MAX <= number <= INT_MAX:
+        raise Malformed(f"a JSON number must be an integer within ±{INT_MAX}")
     return number
 
 
@@ -152,9 +182,10 @@ def _refuse(_text: str) -> NoReturn:
     raise Malformed("a JSON number must be an integer: fractions, exponents, NaN and Infinity are refused")
 
 
-def _decoder(hook: Callable[[_Pairs], JsonObject]) -> json.JSONDecoder:
-    return json.JSONDecoder(object_pairs_hook=hook, parse_int=_integer, parse_float=_refuse, parse_constant=_refuse)
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
-_LOOSE, _CANONICAL = _decoder(_distinct_members), _decoder(_named_members)
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), check_circular=False
+)
+_CANONICAL = json.JSONDecoder(parse_float=_refuse, parse_constant=_refuse)
+_LOOSE = json.JSONDecoder(
+    object_pairs_hook=_distinct_members, parse_int=_integer, parse_float=_refuse, parse_constant=_refuse
+)

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, field
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 
 from verifier.checkpoint import Checkpoint, parse_checkpoint
-from verifier.entries import Leaf, full_type, parse_leaf
-from verifier.evidence import Evidence, judged
+from verifier.entries import Leaf, full_type
 from verifier.keyring import Keyring
-from verifier.merkle import Tree, leaf_hash
+from verifier.merkle import Tree
+from verifier.replay.judged import Judged, judged
 from verifier.replay.relations import Relations
 from verifier.replay.source import BUNDLE_ENTRIES, Source, open_source
 from verifier.signers import check_signers
@@ -80,51 +79,52 @@ def check_ledger(path: Path, keyring: Keyring, checkpoint: bytes | None = None, 
 
 
 def _read_all(audit: _Audit, jobs: int) -> None:
-    """Chain and tree run ahead; evidence may be judged by other processes; relations follow in order."""
+    """Entries may be judged by other processes; chain, tree and relations follow here, in order."""
     bundles = iter(lambda: list(islice(audit.source.leaves, BUNDLE_ENTRIES)), [])
-    chunks = (_chunk(audit, bundle) for bundle in bundles)
     try:
-        for leaves, evidences in judged(chunks, lambda: audit.relations.authorities, jobs):
-            for leaf, evidence in zip(leaves, evidences, strict=True):
-                _relate(audit, leaf, evidence)
+        for entry in judged(bundles, jobs):
+            leaf = _link(audit, entry)
+            if leaf is not None:
+                _relate(audit, leaf, entry)
     except Malformed as error:
         audit.say(2, "source_malformed", str(error))
 
 
-def _chunk(audit: _Audit, bundle: list[bytes]) -> list[Leaf]:
-    """Link one bundle into chain and tree; return the leaves whose evidence and relations are to be judged."""
-    return [leaf for leaf_bytes in bundle if (leaf := _link(audit, leaf_bytes)) is not None]
-
-
-def _link(audit: _Audit, leaf_bytes: bytes) -> Leaf | None:
+def _link(audit: _Audit, entry: Judged) -> Leaf | None:
     """Steps 8 and 9 for the next entry; None when nothing more is to be judged about it."""
-    index = audit.tree.size
-    audit.tree.append(leaf_hash(leaf_bytes))
-    previous, audit.previous = audit.previous, sha256(leaf_bytes).digest()
-    try:
-        leaf = parse_leaf(leaf_bytes)
-    except Malformed as error:
-        audit.say(9, "leaf_malformed", str(error), index)
+    index, leaf = audit.tree.size, entry.leaf
+    audit.tree.append(entry.leaf_hash)
+    previous, audit.previous = audit.previous, entry.link
+    if leaf is None:
+        for code, text in entry.faults:
+            audit.say(9, code, text, index)
         return None
     if index == 0:
-        _open(audit, leaf, leaf_hash(leaf_bytes))
+        _open(audit, leaf, entry.leaf_hash)
     genesis = audit.genesis if index else _ZEROS
     epoch = audit.epoch + (leaf.type == _STARTED) if index else leaf.epoch
-    for code, is_wrong, text in (
-        ("seq_differs", leaf.seq != index, f"seq is {leaf.seq}, its place is {index}"),
-        ("chain_broken", leaf.prev != previous, "prev is not the hash of the entry before"),
-        ("genesis_differs", leaf.genesis != genesis, "genesis is not this ledger's entry 0"),
-        ("origin_differs", leaf.origin != audit.source.origin, "origin is not the ledger's"),
-        ("time_backwards", leaf.time_ms < audit.time_ms, "timeMs is smaller than that of the entry before"),
-        ("epoch_wrong", leaf.epoch != epoch, "epoch changes only at service.started, by one"),
-    ):
-        if is_wrong:
-            audit.say(9, code, text, index)
+    expected = (index, previous, genesis, audit.source.origin, epoch)
+    if (leaf.seq, leaf.prev, leaf.genesis, leaf.origin, leaf.epoch) != expected or leaf.time_ms < audit.time_ms:
+        _say_what_differs(audit, leaf, expected)
     audit.time_ms, audit.epoch = max(leaf.time_ms, audit.time_ms), leaf.epoch
     if not leaf.is_known and audit.stopped_at is None:
         audit.stopped_at = index
         audit.say(9, "type_unknown", f"{leaf.type}: checked to {index - 1}", index, Outcome.INDETERMINATE)
     return leaf if audit.stopped_at is None else None
+
+
+def _say_what_differs(audit: _Audit, leaf: Leaf, expected: tuple[int, bytes, bytes, str, int]) -> None:
+    index, previous, genesis, origin, epoch = expected
+    for code, is_wrong, text in (
+        ("seq_differs", leaf.seq != index, f"seq is {leaf.seq}, its place is {index}"),
+        ("chain_broken", leaf.prev != previous, "prev is not the hash of the entry before"),
+        ("genesis_differs", leaf.genesis != genesis, "genesis is not this ledger's entry 0"),
+        ("origin_differs", leaf.origin != origin, "origin is not the ledger's"),
+        ("time_backwards", leaf.time_ms < audit.time_ms, "timeMs is smaller than that of the entry before"),
+        ("epoch_wrong", leaf.epoch != epoch, "epoch changes only at service.started, by one"),
+    ):
+        if is_wrong:
+            audit.say(9, code, text, index)
 
 
 def _open(audit: _Audit, leaf: Leaf, entry_hash: bytes) -> None:
@@ -138,12 +138,12 @@ def _open(audit: _Audit, leaf: Leaf, entry_hash: bytes) -> None:
         audit.say(9, "root_differs", "entry 0 names another root key than the pinned one", 0)
 
 
-def _relate(audit: _Audit, leaf: Leaf, evidence: Evidence) -> None:
+def _relate(audit: _Audit, leaf: Leaf, entry: Judged) -> None:
     """Step 10 for one entry: its own evidence, then what earlier entries say about it."""
-    audit.requests += evidence.signature_input is not None
-    for code, text in (*evidence.faults, *audit.relations.faults(leaf, evidence)):
+    audit.requests += entry.nonce is not None
+    for code, text in (*entry.faults, *audit.relations.faults(leaf, entry)):
         audit.say(10, code, text, leaf.seq)
-    anchor = evidence.anchor
+    anchor = entry.anchor
     if anchor is None or anchor.size > min(leaf.seq, audit.tree.size):  # a forged seq may lie anywhere
         return
     if audit.root_at(anchor.size) != anchor.root:

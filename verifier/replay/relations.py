@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, WINDOW_S_MAX, Leaf, resources_of
-from verifier.evidence import Evidence
+from verifier.replay.judged import Judged, texts
 
 # No accepted nonce can still be inside its window after this much log time.
 _NONCE_MS_MAX = WINDOW_S_MAX * 1000 + 2 * SKEW_MS
@@ -44,7 +44,6 @@ class Relations:
     """The state that entries so far have built; `faults` moves it by one entry."""
 
     def __init__(self) -> None:
-        self.authorities: frozenset[str] = frozenset()
         self._operators: frozenset[str] = frozenset()
         self._agents: set[str] = set()
         self._nonces = _Once(_NONCE_MS_MAX)
@@ -55,14 +54,14 @@ class Relations:
         self._started: int | None = None
 
     def open(self, leaf: Leaf) -> None:
-        """Take entry 0's lists."""
-        self.authorities, self._operators = _texts(leaf, "authorities"), _texts(leaf, "operators")
+        """Take entry 0's operators."""
+        self._operators = texts(leaf, "operators")
 
-    def faults(self, leaf: Leaf, evidence: Evidence) -> Iterator[tuple[str, str]]:
-        """Yield (code, text) of everything in which `leaf` does not fit the entries before it."""
+    def faults(self, leaf: Leaf, entry: Judged) -> Iterator[tuple[str, str]]:
+        """Yield (code, text) of everything in which `leaf`, the one of `entry`, does not fit the entries before it."""
         if leaf.entry_type.cause == "request":
             yield from self._actor_faults(leaf)
-            yield from self._once_faults(leaf, evidence)
+            yield from self._once_faults(leaf, entry)
         match leaf.entry_type.name:
             case "agent.added":
                 self._agents.add(leaf.text("agent"))
@@ -88,15 +87,14 @@ class Relations:
         elif leaf.actor not in self._agents:
             yield "agent_unknown", "the actor was not added, or was removed, before this entry"
 
-    def _once_faults(self, leaf: Leaf, evidence: Evidence) -> Iterator[tuple[str, str]]:
-        signature_input = evidence.signature_input
-        if signature_input is None or leaf.request is None:
+    def _once_faults(self, leaf: Leaf, entry: Judged) -> Iterator[tuple[str, str]]:
+        if entry.nonce is None:
             return
-        until_ms = signature_input.expires * 1000 + SKEW_MS
-        if self._nonces.is_again(f"{leaf.principal} {signature_input.nonce}", leaf.time_ms, until_ms):
+        if self._nonces.is_again(f"{leaf.principal} {entry.nonce}", leaf.time_ms, entry.nonce_until_ms):
             yield "nonce_reused", "the principal's nonce was used before and is still live"
-        text = f"{leaf.principal} {leaf.request['idempotencyKey']}"
-        if self._keys.is_again(text, leaf.time_ms, leaf.time_ms + IDEMPOTENCY_MS):
+        if self._keys.is_again(
+            f"{leaf.principal} {entry.idempotency_key}", leaf.time_ms, leaf.time_ms + IDEMPOTENCY_MS
+        ):
             yield "idempotency_key_reused", "the principal's idempotency key was decided before, within 24 hours"
 
     def _grant_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
@@ -131,8 +129,3 @@ class Relations:
                 self._held[name].pop(grant.seq, None)
                 if not self._held[name]:
                     del self._held[name]
-
-
-def _texts(leaf: Leaf, name: str) -> frozenset[str]:
-    value = leaf.value.get(name)
-    return frozenset(text for text in value if isinstance(text, str)) if isinstance(value, list) else frozenset()

@@ -1,0 +1,98 @@
+"""Each entry judged alone, here or in other processes: the dear part of an audit, and the part that needs no order.
+
+A process gets the raw bytes of a bundle and gives back little: two hashes and what the relations ask for, without the
+evidence itself. So reading and parsing are shared out as well as the signatures.
+Source: docs/protocol.md 17.1, 16.5.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from hashlib import sha256
+from itertools import chain
+from typing import NamedTuple
+
+from verifier.entries import SKEW_MS, Leaf, parse_leaf
+from verifier.evidence import Evidence, check_evidence
+from verifier.merkle import leaf_hash
+from verifier.request import Anchor
+from verifier.wire import Malformed
+
+JOBS_MAX = 64
+_NO_EVIDENCE = Evidence(())
+
+
+class Judged(NamedTuple):
+    """One entry. `leaf` is None when it does not parse, and its `value` holds the members of its type alone.
+
+    `faults` are (code, text) of its evidence, or why it does not parse. The last four are a request's: the nonce with
+    the end of its life, the idempotency key, the anchor; None where there is none or it could not be read.
+    """
+
+    leaf_hash: bytes
+    link: bytes  # SHA-256 of the leaf: the next entry's `prev`
+    leaf: Leaf | None
+    faults: tuple[tuple[str, str], ...]
+    nonce: str | None = None
+    nonce_until_ms: int = 0
+    idempotency_key: str = ""
+    anchor: Anchor | None = None
+
+
+def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
+    """Parse one entry and check its evidence; `authorities` is entry 0's list."""
+    hashes = leaf_hash(leaf_bytes), sha256(leaf_bytes).digest()
+    try:
+        leaf = parse_leaf(leaf_bytes)
+    except Malformed as error:
+        return Judged(*hashes, None, (("leaf_malformed", str(error)),))
+    if not leaf.is_known:
+        return Judged(*hashes, leaf._replace(value={}, request=None), ())
+    row, request = leaf.entry_type, leaf.request
+    evidence = check_evidence(leaf, authorities) if row.cause == "request" else _NO_EVIDENCE
+    own = {member.name: leaf.value[member.name] for member in row.members if member.name in leaf.value}
+    leaf, signed = leaf._replace(value=own, request=None), evidence.signature_input
+    if signed is None or request is None:
+        return Judged(*hashes, leaf, evidence.faults)
+    until_ms = signed.expires * 1000 + SKEW_MS
+    return Judged(*hashes, leaf, evidence.faults, signed.nonce, until_ms, request["idempotencyKey"], evidence.anchor)
+
+
+def judge_bundle(bundle: list[bytes], authorities: frozenset[str]) -> list[Judged]:
+    """Judge entry after entry."""
+    return [judge(leaf_bytes, authorities) for leaf_bytes in bundle]
+
+
+def judged(bundles: Iterable[list[bytes]], jobs: int) -> Iterator[Judged]:
+    """Yield every entry judged, in order; with `jobs` > 1 other processes judge, and few bundles are under way."""
+    unread = iter(bundles)
+    first = next(unread, [])
+    authorities, unread = _authorities(first), chain([first], unread)
+    if jobs <= 1:
+        for bundle in unread:
+            yield from judge_bundle(bundle, authorities)
+        return
+    waiting: deque[Future[list[Judged]]] = deque()
+    with ProcessPoolExecutor(min(jobs, JOBS_MAX)) as pool:
+        for bundle in unread:
+            waiting.append(pool.submit(judge_bundle, bundle, authorities))
+            if len(waiting) > 4 * jobs:
+                yield from waiting.popleft().result()
+        for future in waiting:
+            yield from future.result()
+
+
+def texts(leaf: Leaf, name: str) -> frozenset[str]:
+    """Return a member that the table says is a list of texts; empty when it is absent."""
+    value = leaf.value.get(name)
+    return frozenset(text for text in value if isinstance(text, str)) if isinstance(value, list) else frozenset()
+
+
+def _authorities(bundle: list[bytes]) -> frozenset[str]:
+    """Entry 0's list; nothing is in it when there is no entry 0 to be read."""
+    try:
+        return texts(parse_leaf(bundle[0]), "authorities") if bundle else frozenset()
+    except Malformed:
+        return frozenset()
