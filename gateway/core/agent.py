@@ -5,8 +5,6 @@ Source: docs/protocol.md 12.8.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gateway.core import refusal
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
@@ -41,7 +39,7 @@ def remove(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     agent = agent_at(draft, did)
     if agent is None or agent.removed_seq is not None:
         return refused("removal.refused", refusal.AGENT_NOT_FOUND, {"agent": did})
-    draft.put(agent_key(did), replace(agent, removed_seq=context.seq))
+    draft.put(agent_key(did), agent._replace(removed_seq=context.seq))
     return granted("agent.removed", {"agent": did})
 
 

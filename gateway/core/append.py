@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from gateway.core.decide import ActionDecide, decide
 from gateway.core.expiry import due_leases, expire, touched_leases
@@ -44,8 +44,7 @@ class Imprint:
     durability: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(NamedTuple):
     """Where the next leaf goes: its number, the SHA-256 of the leaf before it, its time and epoch."""
 
     seq: int
@@ -54,8 +53,7 @@ class Tail:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One verified request in line: what decides it, and whether its anchor is a checkpoint this gateway signed."""
 
     request: SignedRequest
@@ -92,7 +90,7 @@ def append(
 
     `request` is who asked, and becomes the evidence; None for an entry that the gateway itself causes.
     """
-    common: JsonObject = {
+    members: JsonObject = {
         "type": decision.type,
         "origin": imprint.origin,
         "seq": tail.seq,
@@ -104,11 +102,13 @@ def append(
         "actor": request.actor if request else GATEWAY,
         "principal": request.principal if request else GATEWAY,
         "onBehalfOf": request.on_behalf_of if request else GATEWAY,
+        **decision.members,
     }
-    evidence: JsonObject = {"request": evidence_of(request)} if request else {}
-    leaf = encode(common | evidence | decision.members)
+    if request is not None:
+        members["request"] = evidence_of(request)
+    leaf = encode(members)
     assert len(leaf) <= LEAF_BYTES_LARGEST, "the bounds of the entry table make every leaf fit"
-    return leaf, replace(tail, seq=tail.seq + 1, prev=hashlib.sha256(leaf).digest())
+    return leaf, Tail(tail.seq + 1, hashlib.sha256(leaf).digest(), tail.time_ms, tail.epoch)
 
 
 def evidence_of(request: SignedRequest) -> JsonObject:

@@ -10,7 +10,6 @@ Source: docs/protocol.md 6, 9, 10.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 from gateway.core import refusal
@@ -81,7 +80,7 @@ def _decide_safely(draft: Draft, request: SignedRequest, action_decide: ActionDe
     except Exception as error:
         draft.rollback(mark)
         failed = refused("decision.failed", refusal.DECISION_FAILED, {"action": request.action})
-        return replace(failed, fault=error)
+        return failed._replace(fault=error)
 
 
 def _burn_nonce(draft: Draft, request: SignedRequest, seq: int, context: Context) -> None:

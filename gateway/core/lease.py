@@ -9,7 +9,7 @@ Source: docs/protocol.md 7, 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gateway.core import refusal
 from gateway.core.intake import SignedRequest
@@ -41,9 +41,8 @@ DOUBLINGS_MAX = 32  # 2^32 × any base is far above stampedeMaxMs; the count of 
 def acquire(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     """Grant all of the set, extend the actor's lease on the identical set, or refuse naming a holder."""
     resources = resources_of(request.body)
-    asked: JsonObject = {"resources": list(resources), "mode": _mode(request), "ttlMs": _ttl_ms(request)}
     if draft.get(DISPUTE_KEY) is not None:
-        return refused("lease.refused", refusal.LEDGER_DISPUTED, asked)
+        return refused("lease.refused", refusal.LEDGER_DISPUTED, _asked(request, resources))
     in_the_way = leases_in_the_way(draft, request.actor, resources)
     own = own_lease(draft, request.actor, resources)
     if in_the_way:
@@ -51,7 +50,8 @@ def acquire(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     else:
         step = LIFECYCLE[Standing.LIVE if own else Standing.ABSENT, Event.ACQUIRE_BY_HOLDER]
     if step.refusal is not None:
-        return refused("lease.refused", step.refusal, asked | _held(draft, request, context, in_the_way))
+        held = _held(draft, request, context, in_the_way)
+        return refused("lease.refused", step.refusal, _asked(request, resources) | held)
     if own is not None:
         return _prolong("lease.extended", draft, own, request, context)
     return _grant(draft, request, resources, context)
@@ -117,8 +117,7 @@ def _release_by_resources(draft: Draft, request: SignedRequest, context: Context
     return _release(draft, own, context)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """How the lease of an id stands, who holds or held it, and the records that say so."""
 
     standing: Standing
@@ -146,6 +145,11 @@ def _ended_seq(found: _Found, request: SignedRequest) -> JsonObject:
 def _holder(found: _Found, request: SignedRequest) -> JsonObject:
     """Name the holder of a live lease that is not the actor's."""
     return {"holder": found.lease.holder} if found.lease is not None and found.holder != request.actor else {}
+
+
+def _asked(request: SignedRequest, resources: tuple[str, ...]) -> JsonObject:
+    """Return what every refusal of an acquire repeats of it."""
+    return {"resources": list(resources), "mode": _mode(request), "ttlMs": _ttl_ms(request)}
 
 
 def _grant(draft: Draft, request: SignedRequest, resources: tuple[str, ...], context: Context) -> Decision:
@@ -176,7 +180,7 @@ def _grant(draft: Draft, request: SignedRequest, resources: tuple[str, ...], con
 def _prolong(entry: str, draft: Draft, lease: Lease, request: SignedRequest, context: Context) -> Decision:
     """Move the end of a lease to now + ttl, never back. Id, token and the end of the longest hold stay."""
     ttl_ms = _ttl_ms(request)
-    longer = replace(lease, ttl_ms=ttl_ms, expires_at_ms=max(lease.expires_at_ms, context.t_ms + ttl_ms))
+    longer = lease._replace(ttl_ms=ttl_ms, expires_at_ms=max(lease.expires_at_ms, context.t_ms + ttl_ms))
     draft.put(lease_key(lease.lease_id), longer)
     return granted(entry, _members(longer) | {"grantedAtMs": lease.granted_at_ms, "grantSeq": lease.grant_seq})
 

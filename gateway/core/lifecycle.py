@@ -25,6 +25,8 @@ class Standing(Enum):
     RELEASED = "released"
     EXPIRED = "expired"
 
+    __hash__ = object.__hash__  # a member is its name; the hash of its text takes a call each time
+
 
 class Event(Enum):
     """What can happen to a lease. "Holder" is who held it last; without a lease the two do not differ."""
@@ -42,6 +44,8 @@ class Event(Enum):
     RELEASE_BY_OTHER = "another releases, without leaseId"
     END_REACHED = "time reaches the effective end"
     HOLIDAY = "a holiday begins"
+
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)

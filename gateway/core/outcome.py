@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.core.refusal import Refusal
 from gateway.core.state import Parameters
@@ -14,8 +15,7 @@ from verifier.entries import full_type
 from verifier.wire import JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """Everything beside records and request: log time, the number the next entry gets, the rules' numbers.
 
     `anchor_is_known` says whether the gateway ever signed the request's (size, root); only a lookup knows.
@@ -27,8 +27,7 @@ class Context:
     anchor_is_known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """An entry to be written: its full type, its own members (not the common ones), its HTTP status.
 
     `fault` is the exception behind a `decision.failed`, for the gateway's log alone; it is never written or sent.
@@ -37,7 +36,7 @@ class Decision:
     type: str
     members: JsonObject
     status: int
-    fault: Exception | None = field(default=None, compare=False)
+    fault: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ def leases_on(view: Draft | View, resources: tuple[str, ...]) -> dict[str, Lease
 def leases_in_the_way(draft: Draft, actor: str, resources: tuple[str, ...]) -> list[Lease]:
     """Return others' live leases on `resources`, the one to name first: latest effective end, then lowest token."""
     others = [lease for lease in leases_on(draft, resources).values() if lease.holder != actor]
-    return sorted(others, key=lambda lease: (-effective_end_ms(draft, lease), lease.fencing_token))
+    if len(others) > 1:
+        others.sort(key=lambda lease: (-effective_end_ms(draft, lease), lease.fencing_token))
+    return others
 
 
 def own_lease(draft: Draft, actor: str, resources: tuple[str, ...]) -> Lease | None:

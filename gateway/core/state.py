@@ -2,7 +2,8 @@
 
 House rules of this file:
 
-* A record is frozen. Changing state means putting another record under the same key.
+* A record is a named tuple: it never changes, and it is made often. Changing state means putting another record under
+  the same key.
 * A record that may be dropped one day says when in `until_ms`. The core compares that moment with log
   time itself, so it never matters whether the store has already dropped the record.
 * The core reads through a `View` and writes into a `Draft`. Nothing else remembers anything.
@@ -15,16 +16,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, get_type_hints
 
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical, parse_canonical
 
 RECORD_BYTES_MAX = 65_536  # A lease on 256 resources of 16 KiB together stays far below.
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
+class Agent(NamedTuple):
     """An enrolled key. `removed_seq` is the entry that removed it, None while it is in force."""
 
     did: str
@@ -33,15 +34,13 @@ class Agent:
     removed_seq: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(NamedTuple):
     """A key that may change who acts, named in entry 0."""
 
     did: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A live lease. It exists under its key until the entry that ends it is written."""
 
     lease_id: str
@@ -58,15 +57,13 @@ class Lease:
     hold_until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """The ids of the live leases on one resource, oldest first."""
 
     lease_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(NamedTuple):
     """How often a principal was refused a resource without a break, and by which lease last."""
 
     actor: str
@@ -79,22 +76,19 @@ class Waits:
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Counter:
+class Counter(NamedTuple):
     """One number of the ledger: the last fencing token, or the end of the holiday in ms."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dispute:
+class Dispute(NamedTuple):
     """The entry that proved a second history. While it stands nothing is granted."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """How a lease ended, kept for a day so that late calls get a precise answer."""
 
     actor: str
@@ -103,8 +97,7 @@ class Ended:
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Idempotency:
+class Idempotency(NamedTuple):
     """The decision already made under an idempotency key."""
 
     seq: int
@@ -113,8 +106,7 @@ class Idempotency:
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Nonce:
+class Nonce(NamedTuple):
     """A nonce that was used, and the entry that answered it."""
 
     seq: int
@@ -176,8 +168,9 @@ def ended_key(lease_id: str) -> str:
     return f"ended/{lease_id}"
 
 
+@lru_cache(maxsize=1_024)
 def idempotency_key(principal: str, key: str) -> str:
-    """Hashed, so that a record key has a bounded length and a plain alphabet."""
+    """Hashed, so that a record key has a bounded length and a plain alphabet. Asked three times for each request."""
     return f"idem/{principal}/{hashlib.sha256(key.encode()).hexdigest()}"
 
 
@@ -201,9 +194,15 @@ def _camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-_NAMES: Mapping[Callable[..., Record], tuple[tuple[str, str, str], ...]] = MappingProxyType(
+def _spelled(hint: object) -> str:
+    """Return a type as its annotation spells it: `int`, `str | None`, `tuple[str, ...]`."""
+    return hint.__name__ if hint in (int, str) else str(hint).removeprefix("typing.")
+
+
+# By kind, each member's name in the store and what may stand there.
+_MEMBERS: Mapping[Callable[..., Record], Mapping[str, str]] = MappingProxyType(
     {
-        kind: tuple((field.name, _camel(field.name), str(field.type)) for field in fields(kind))  # type: ignore[arg-type]  # Callable of a dataclass
+        kind: {_camel(name): _spelled(hint) for name, hint in get_type_hints(kind).items()}
         for kind in set(_KINDS.values())
     }
 )
@@ -211,11 +210,8 @@ _NAMES: Mapping[Callable[..., Record], tuple[tuple[str, str, str], ...]] = Mappi
 
 def encode_record(record: Record, encode: Callable[[JsonObject], bytes] = encode_canonical) -> bytes:
     """Return the bytes the store keeps: canonical JSON with camelCase names."""
-    members: JsonObject = {}
-    for name, member, _ in _NAMES[type(record)]:
-        value = getattr(record, name)
-        members[member] = list(value) if isinstance(value, tuple) else value
-    return encode(members)
+    members = zip(_MEMBERS[type(record)], record, strict=True)
+    return encode(dict(members))  # type: ignore[arg-type]  # encoders write a tuple as a list
 
 
 def decode_record(key: str, data: bytes) -> Record:
@@ -224,14 +220,14 @@ def decode_record(key: str, data: bytes) -> Record:
     if kind is None:
         raise Malformed(f"record key of an unknown kind, {len(key)} characters")
     members = parse_canonical(data, bytes_max=RECORD_BYTES_MAX)
-    names = _NAMES[kind]
-    if set(members) != {member for _, member, _ in names}:
+    annotations = _MEMBERS[kind]
+    if members.keys() != annotations.keys():
         raise Malformed("record members are not exactly those of its kind")
-    return kind(**{name: _field(members[member], annotation) for name, member, annotation in names})
+    return kind(*(_field(members[member], annotation) for member, annotation in annotations.items()))
 
 
 def _field(value: JsonValue, annotation: str) -> int | str | tuple[str, ...] | None:
-    """Return one stored value as the type its dataclass declares."""
+    """Return one stored value as the type its kind declares."""
     match value:
         case bool():
             pass
@@ -261,17 +257,16 @@ class View(Protocol):
 class Draft:
     """A view plus the changes decided so far in this batch; the view below is never touched."""
 
-    __slots__ = ("_changes", "_undo", "_view")
+    __slots__ = ("_below", "_changes", "_undo", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
+        self._below = view.get
         self._changes: dict[str, Record | None] = {}
         self._undo: list[tuple[str, bool, Record | None]] = []
 
     def get(self, key: str) -> Record | None:
-        if key in self._changes:
-            return self._changes[key]
-        return self._view.get(key)
+        return self._changes[key] if key in self._changes else self._below(key)
 
     def put(self, key: str, record: Record) -> None:
         self._write(key, record)

@@ -7,7 +7,7 @@ ended leases) grow with traffic, stay in the store, and are looked up by key for
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from gateway.core.intake import SignedRequest
 from gateway.core.state import (
@@ -36,10 +36,11 @@ def cold_keys(request: SignedRequest) -> tuple[str, ...]:
 class Live:
     """Every hot record at the head. Only the sequencer changes it, in one step without an await."""
 
-    __slots__ = ("_due", "_fading", "_records")
+    __slots__ = ("_due", "_fading", "_records", "get")
 
     def __init__(self, records: Iterable[tuple[str, Record]] = ()) -> None:
         self._records: dict[str, Record] = dict(records)
+        self.get: Callable[[str], Record | None] = self._records.get  # the dictionary's own: asked most of all
         self._order()
 
     def _order(self) -> None:
@@ -51,9 +52,6 @@ class Live:
 
     def __len__(self) -> int:
         return len(self._records)
-
-    def get(self, key: str) -> Record | None:
-        return self._records.get(key)
 
     def scan(self, prefix: str) -> Iterator[tuple[str, Record]]:
         """Yield the records below a prefix in order of key; for views that people look at."""
@@ -97,14 +95,15 @@ class Live:
 class Looked:
     """The view one batch is decided on: the live records, and the cold ones that were looked up for it."""
 
-    __slots__ = ("_cold", "_live")
+    __slots__ = ("_cold", "_hot", "_live")
 
     def __init__(self, live: Live, cold: Mapping[str, Record | None]) -> None:
         self._live = live
+        self._hot = live.get
         self._cold = cold
 
     def get(self, key: str) -> Record | None:
-        record = self._live.get(key)
+        record = self._hot(key)
         return record if record is not None else self._cold.get(key)
 
     def due(self, t_ms: int, limit: int) -> tuple[Lease, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from gateway.core.state import Counter, Lease, Nonce, Record, Waits, lease_key, nonce_key, wait_key
 from gateway.ledger.live import Live, Looked, cold_keys
@@ -105,4 +104,4 @@ def test_what_a_decision_may_read_is_looked_up() -> None:
     assert cold_keys(renew("A", "L7").signed())[2] == "ended/L7"
     assert cold_keys(release("A", "repo:x", leaseId="L8").signed())[2] == "ended/L8"
     assert len(cold_keys(release("A", "repo:x").signed())) == 2
-    assert replace(asked, nonce="m" * 22) != asked
+    assert asked._replace(nonce="m" * 22) != asked
