@@ -6,6 +6,7 @@ Source: docs/protocol.md 13.2 (checkpoints); C2SP tlog-checkpoint v1.0.0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from verifier.merkle import EMPTY_ROOT, HASH_BYTES
 from verifier.note import Note, is_key_name, parse_note
@@ -27,6 +28,7 @@ def checkpoint_text(origin: str, size: int, root: bytes) -> str:
     return f"{origin}\n{size}\n{encode_base64(root)}\n"
 
 
+@lru_cache(maxsize=64)
 def parse_checkpoint(data: bytes) -> Checkpoint:
     """Return the checkpoint in note `data`; size ≤ 2^53-1, and size 0 has the empty root.
 

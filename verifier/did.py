@@ -44,6 +44,7 @@ def decode_did(did: str) -> bytes:
     return public_key
 
 
+@lru_cache(maxsize=1_024)
 def thumbprint(public_key: bytes) -> str:
     """Return the RFC 7638 thumbprint of the key as an OKP JWK: 43 characters, base64url without padding."""
     jwk = b'{"crv":"Ed25519","kty":"OKP","x":"%s"}' % base64.urlsafe_b64encode(public_key).rstrip(b"=")

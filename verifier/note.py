@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 from verifier.sig import is_strict_key, is_valid
@@ -120,6 +121,7 @@ def line_matches(line: SignatureLine, key: VerifierKey) -> bool:
     return line.name == key.name and line.key_id == key.key_id
 
 
+@lru_cache(maxsize=64)  # receipts of one batch carry one note; 64 notes of 64 KiB are the most that is kept
 def line_is_valid(line: SignatureLine, key: VerifierKey, text: str) -> bool:
     """Say whether `line` is a valid signature or cosignature of `text` by `key`. Never raises."""
     if not line_matches(line, key) or len(line.signature) != _SIGNATURE_BYTES.get(key.kind):

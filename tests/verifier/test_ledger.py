@@ -13,7 +13,7 @@ from tests.verifier import maker
 from tests.verifier.judging import audit, faults, of_ledger, pins, remarks
 from tests.verifier.maker import ALICE, BOB, LOG, OPERATOR, ORIGIN, STRANGER, Ledger, b64
 from verifier.keyring import open_keyring
-from verifier.replay.judged import judge_bundle
+from verifier.replay.judged import judge_afar
 from verifier.replay.ledger import check_ledger
 from verifier.replay.relations import Relations, _Once
 from verifier.replay.source import tile_path
@@ -454,7 +454,7 @@ def test_what_must_not_come_again_is_forgotten_when_it_may() -> None:
 def test_ended_leases_leave_nothing_behind() -> None:
     relations = Relations()
     for leaf_bytes in WORKED.leaves[:13]:
-        [entry] = judge_bundle([leaf_bytes], frozenset())
+        [entry] = judge_afar([leaf_bytes], frozenset())
         assert entry.leaf is not None
         relations.open(entry.leaf) if entry.leaf.seq == 0 else list(relations.faults(entry.leaf, entry))
     assert (relations._leases, relations._held) == ({}, {})

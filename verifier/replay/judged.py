@@ -15,17 +15,16 @@ from itertools import chain
 from typing import NamedTuple
 
 from verifier.entries import SKEW_MS, Leaf, parse_leaf
-from verifier.evidence import Evidence, check_evidence
+from verifier.evidence import check_evidence
 from verifier.merkle import leaf_hash
 from verifier.request import Anchor
 from verifier.wire import Malformed
 
 JOBS_MAX = 64
-_NO_EVIDENCE = Evidence(())
 
 
 class Judged(NamedTuple):
-    """One entry. `leaf` is None when it does not parse, and its `value` holds the members of its type alone.
+    """One entry. `leaf` is None when it does not parse; from another process it has the members of its type alone.
 
     `faults` are (code, text) of its evidence, or why it does not parse. The last four are a request's: the nonce with
     the end of its life, the idempotency key, the anchor; None where there is none or it could not be read.
@@ -49,20 +48,27 @@ def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
     except Malformed as error:
         return Judged(*hashes, None, (("leaf_malformed", str(error)),))
     if not leaf.is_known:
-        return Judged(*hashes, leaf._replace(value={}, request=None), ())
-    row, request = leaf.entry_type, leaf.request
-    evidence = check_evidence(leaf, authorities) if row.cause == "request" else _NO_EVIDENCE
-    own = {member.name: leaf.value[member.name] for member in row.members if member.name in leaf.value}
-    leaf, signed = leaf._replace(value=own, request=None), evidence.signature_input
-    if signed is None or request is None:
-        return Judged(*hashes, leaf, evidence.faults)
+        return Judged(*hashes, leaf, ())
+    if leaf.entry_type.cause == "gateway":
+        return Judged(*hashes, leaf, ())
+    faults, signed, anchor = check_evidence(leaf, authorities)
+    if signed is None or leaf.request is None:
+        return Judged(*hashes, leaf, faults)
     until_ms = signed.expires * 1000 + SKEW_MS
-    return Judged(*hashes, leaf, evidence.faults, signed.nonce, until_ms, request["idempotencyKey"], evidence.anchor)
+    return Judged(*hashes, leaf, faults, signed.nonce, until_ms, leaf.request["idempotencyKey"], anchor)
 
 
-def judge_bundle(bundle: list[bytes], authorities: frozenset[str]) -> list[Judged]:
-    """Judge entry after entry."""
-    return [judge(leaf_bytes, authorities) for leaf_bytes in bundle]
+def judge_afar(bundle: list[bytes], authorities: frozenset[str]) -> list[Judged]:
+    """Judge a bundle in another process: what travels back has only the members of its own type."""
+    return [entry._replace(leaf=_lightened(entry.leaf)) for entry in (judge(leaf, authorities) for leaf in bundle)]
+
+
+def _lightened(leaf: Leaf | None) -> Leaf | None:
+    if leaf is None:
+        return None
+    members = leaf.entry_type.members if leaf.is_known else ()
+    own = {member.name: leaf.value[member.name] for member in members if member.name in leaf.value}
+    return leaf._replace(value=own, request=None)
 
 
 def judged(bundles: Iterable[list[bytes]], jobs: int) -> Iterator[Judged]:
@@ -72,12 +78,12 @@ def judged(bundles: Iterable[list[bytes]], jobs: int) -> Iterator[Judged]:
     authorities, unread = _authorities(first), chain([first], unread)
     if jobs <= 1:
         for bundle in unread:
-            yield from judge_bundle(bundle, authorities)
+            yield from (judge(leaf_bytes, authorities) for leaf_bytes in bundle)
         return
     waiting: deque[Future[list[Judged]]] = deque()
     with ProcessPoolExecutor(min(jobs, JOBS_MAX)) as pool:
         for bundle in unread:
-            waiting.append(pool.submit(judge_bundle, bundle, authorities))
+            waiting.append(pool.submit(judge_afar, bundle, authorities))
             if len(waiting) > 4 * jobs:
                 yield from waiting.popleft().result()
         for future in waiting:
