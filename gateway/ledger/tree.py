@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from gateway.errors import Fatal
 from gateway.store.contract import Reading
-from verifier.merkle import EMPTY_ROOT, complete_nodes, consistency_ranges, fold, inclusion_ranges, node_hash
+from verifier.merkle import EMPTY_ROOT, node_hash
+from verifier.replay.tree import complete_nodes, consistency_ranges, fold, inclusion_ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from keys.files import new_key
 from tests.client.world import ALICE, AUTHORITY, ORIGIN, Book, key
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.keyring import KeyDocument, KeyLine, key_document_text
-from verifier.merkle import Tree, leaf_hash
+from verifier.merkle import leaf_hash
 from verifier.note import Note, encode_note, signature_line
+from verifier.replay.tree import Tree
 from verifier.wire import Malformed
 
 ADDRESS = Address("https://gateway.example", ORIGIN, AUTHORITY)

@@ -24,10 +24,11 @@ from verifier.checkpoint import checkpoint_text
 from verifier.did import thumbprint
 from verifier.entries import ACTION_PATHS, PARAMETER_DEFAULTS, ZERO_HASH, full_type, resources_of, schemes_of
 from verifier.keyring import KeyDocument, KeyLine, Keyring, key_document_text, open_keyring
-from verifier.merkle import Tree, leaf_hash
+from verifier.merkle import leaf_hash
 from verifier.note import Note, encode_note, make_vkey, signature_line
 from verifier.proof import Proof, encode_proof
 from verifier.receipt import PAYLOAD_TYPE, pre_authentication
+from verifier.replay.tree import Tree
 from verifier.wire import JsonObject, JsonValue, encode_base64, encode_canonical, parse_json
 
 ORIGIN = "gateway.example/main"

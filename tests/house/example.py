@@ -16,10 +16,11 @@ from verifier.checkpoint import checkpoint_text
 from verifier.did import thumbprint
 from verifier.entries import PARAMETER_DEFAULTS, ZERO_HASH, full_type
 from verifier.keyring import KeyDocument, KeyLine, open_keyring
-from verifier.merkle import Tree, leaf_hash
+from verifier.merkle import leaf_hash
 from verifier.note import Note, encode_note, make_vkey, signature_line
 from verifier.proof import Proof, encode_proof
 from verifier.receipt import PAYLOAD_TYPE, check_receipt, pre_authentication
+from verifier.replay.tree import Tree
 from verifier.wire import JsonObject, encode_base64, encode_canonical
 
 ORIGIN, AUTHORITY = "gateway.example/main", "gateway.example"

@@ -9,7 +9,8 @@ from gateway.ledger.tree import EMPTY_EDGE, Edge, Growth, load_edge, prove_inclu
 from gateway.store.contract import node_position
 from gateway.store.memory import MemoryDisk, MemoryReader, MemoryStore
 from tests.store.exercise import Writer
-from verifier.merkle import EMPTY_ROOT, Tree, leaf_hash
+from verifier.merkle import EMPTY_ROOT, leaf_hash
+from verifier.replay.tree import Tree
 
 LEAVES = [leaf_hash(b"%d" % number) for number in range(80)]
 

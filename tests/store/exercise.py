@@ -27,7 +27,8 @@ from gateway.store.contract import (
     StoredHead,
     Upkeep,
 )
-from verifier.merkle import Tree, is_consistent, leaf_hash, root_from_inclusion
+from verifier.merkle import is_consistent, leaf_hash, root_from_inclusion
+from verifier.replay.tree import Tree
 
 
 class Engine(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
 from verifier.keyring import KeyDocument, KeyLine, key_document_text
-from verifier.merkle import Tree, leaf_hash
+from verifier.merkle import leaf_hash
 from verifier.note import (
     KIND_COSIGNATURE,
     Note,
@@ -15,6 +15,7 @@ from verifier.note import (
     make_vkey,
     signature_line,
 )
+from verifier.replay.tree import Tree
 
 ORIGIN = "gateway.example/ledger"  # of c2sp.md section 12
 TIME_S = 1_700_000_000

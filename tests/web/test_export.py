@@ -10,7 +10,8 @@ from gateway.signer import Signer
 from gateway.store.contract import StoredCheckpoint, StoredEntry
 from keys.signing import SigningKey
 from verifier.checkpoint import checkpoint_text
-from verifier.merkle import complete_nodes, fold, leaf_hash, node_hash
+from verifier.merkle import leaf_hash, node_hash
+from verifier.replay.tree import complete_nodes, fold
 
 ORIGIN = "gateway.example/main"
 SIGNER = Signer(SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32), ORIGIN)

@@ -11,8 +11,9 @@ from tests.web.test_problems import check_problem
 from tests.web.world import ORIGIN, World
 from verifier.checkpoint import parse_checkpoint
 from verifier.entries import parse_leaf
-from verifier.merkle import Tree, leaf_hash, node_hash
+from verifier.merkle import leaf_hash, node_hash
 from verifier.receipt import check_receipt
+from verifier.replay.tree import Tree
 
 RECEIPTS = "/api/v1/acp/ledger/receipts"
 AGENTS = "/api/v1/acp/agents"

@@ -15,10 +15,10 @@ from pathlib import Path
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.entries import Leaf, full_type
 from verifier.keyring import Keyring
-from verifier.merkle import Tree
 from verifier.replay.judged import Judged, judged
 from verifier.replay.relations import Relations
 from verifier.replay.source import BUNDLE_ENTRIES, Source, open_source
+from verifier.replay.tree import Tree
 from verifier.signers import check_signers
 from verifier.verdict import Finding, Outcome, Report, unreadable
 from verifier.wire import Malformed
