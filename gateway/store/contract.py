@@ -119,7 +119,7 @@ class Upkeep:
     """Work that may be done at any time, twice, or not at all.
 
     Keep signatures and record changes; forget at most `forget_max` records whose key begins with one of
-    `forget_prefixes` and that were due at or before `forget_due_ms`.
+    `forget_prefixes` (each is a key's beginning up to its first slash) and that were due at or before `forget_due_ms`.
     """
 
     signed: tuple[SignedBatch, ...] = ()

@@ -11,9 +11,10 @@ House rules of this file:
 * Checkpoints are taken at idle (`keep`); the automatic one is a ceiling on the WAL, not the habit.
 * sqlite-utils sets up the schema and nothing else: it commits on every write.
 
-Life of an entry: `lock` (a comparison in memory and one SELECT) → `commit`: BEGIN IMMEDIATE, UPDATE head where size,
-root and epoch are the expected ones, INSERT entries, INSERT batch, INSERT signatures of the batch before, upsert and
-delete records, COMMIT → one fsync.
+Life of an entry: `lock` (a comparison in memory, and one SELECT of what memory doesn't know) → `commit`: BEGIN
+IMMEDIATE, UPDATE head where size, root and epoch are the expected ones, INSERT entries, INSERT batch, INSERT signatures
+of the batch before, INSERT the record changes into the journal, fold some older ones into their table (`recent.py`),
+COMMIT → one fsync.
 Source: docs/architecture.md, store; https://sqlite.org/wal.html.
 """
 
@@ -28,6 +29,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import orjson
 import sqlite_utils
 
 from gateway.errors import Busy, Fatal, HeadMoved, StoreOwned, Unknown
@@ -46,6 +48,7 @@ from gateway.store.contract import (
     node_count,
     node_position,
 )
+from gateway.store.recent import Recent, decode_changes, encode_changes, group_by_due, kind_of
 
 WAL_PAGES_MAX = 16_384  # 64 MiB: reached only by a gateway that is never idle
 WAL_BYTES_IDLE = 1 << 20  # a smaller WAL is not worth a checkpoint
@@ -184,7 +187,7 @@ class SqliteStore(_Reading):
         try:
             self._db = _connect(path)
             _set_up(self._db)
-            self._head = _head(self._db)[0]
+            self._reread()
         except sqlite3.Error as error:
             os.close(self._lock_file)
             raise Fatal(f"{path} can't be opened as a ledger: {error}") from error
@@ -197,11 +200,20 @@ class SqliteStore(_Reading):
     def load(self) -> Loaded:
         try:
             self._reconnect()
-            self._head, is_clean = _head(self._db)
+            is_clean = self._reread()
             rows = self._db.execute(_BATCH + "WHERE signed.size IS NULL AND batch.size > ?", (self._signed_size(),))
             return Loaded(self._head, is_clean, tuple(StoredCheckpoint(*row) for row in rows.fetchall()))
         except sqlite3.Error as error:
             raise Fatal(f"{self._path} can't be read: {error}") from error
+
+    def _reread(self) -> bool:
+        """Take head and journal from the file, and say whether it was closed cleanly."""
+        self._head, is_clean = _head(self._db)
+        self._recent = Recent()
+        for number, rows, values in self._db.execute("SELECT number, rows, bodies FROM journal ORDER BY number"):
+            self._recent.number = number - 1
+            self._recent.take(decode_changes(rows, values))
+        return is_clean
 
     def _signed_size(self) -> int:
         """Return the largest size up to which every batch is signed; signatures are kept in order."""
@@ -211,17 +223,26 @@ class SqliteStore(_Reading):
     def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for prefix in sorted(prefixes):
             end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-            query = "SELECT key, value FROM record WHERE key >= ? AND key < ? ORDER BY key"
-            yield from ((key, value) for key, value in self._rows(query, (prefix, end)))
+            folded = dict(self._rows("SELECT key, value FROM record WHERE key >= ? AND key < ?", (prefix, end)))
+            found = {**folded, **self._recent.below(prefix)}
+            yield from ((key, value) for key, value in sorted(found.items()) if value is not None)
 
     def lock(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
         if seen != self._head:
             raise HeadMoved("the head in the store is not the one the sequencer saw")
         try:
-            records = dict(self._lookup("SELECT key, value FROM record WHERE key IN", keys, ""))
-            return Locked(records, dict(self._lookup("SELECT size, root FROM batch WHERE size IN", sizes, 0)))
+            return Locked(
+                self._records(keys), dict(self._lookup("SELECT size, root FROM batch WHERE size IN", sizes, 0))
+            )
         except sqlite3.Error as error:
             raise _busy_or_fatal(error) from error
+
+    def _records(self, keys: Sequence[str]) -> dict[str, bytes]:
+        recent = {key: last[1] for key in keys if (last := self._recent.find(key)) is not None}
+        folded = [key for key in keys if key not in recent]
+        found = dict(self._lookup("SELECT key, value FROM record WHERE key IN", folded, ""))
+        found.update((key, value) for key, value in recent.items() if value is not None)
+        return found
 
     def _lookup(self, select: str, values: Sequence[str] | Sequence[int], absent: str | int) -> list[tuple[Any, Any]]:
         """Run a query over a list. Lists are padded to a power of two, so that few statements are ever prepared."""
@@ -237,7 +258,7 @@ class SqliteStore(_Reading):
             self._move_head(batch.head, expected)
             self._add(batch)
             self._keep_signed(batch.signed)
-            self._change(batch.changes)
+            lot = self._journal(batch.changes)
         except HeadMoved:
             self._roll_back()
             raise
@@ -246,6 +267,7 @@ class SqliteStore(_Reading):
             raise _busy_or_fatal(error) from error
         self._commit()
         self._head = batch.head
+        self._count_in(batch.changes, lot)
 
     def _check_reserve(self) -> None:
         """Stop while there is still room to stop in: for the WAL, the checkpoint, and a person who looks."""
@@ -279,17 +301,34 @@ class SqliteStore(_Reading):
             [(one.size, one.note, b"".join(one.signatures)) for one in signed],
         )
 
-    def _change(self, changes: Sequence[RecordChange]) -> None:
-        gone = [(key,) for key, value, _ in changes if value is None]
-        self._db.executemany(_UPSERT, [change for change in changes if change[1] is not None])
-        if gone:
-            self._db.executemany("DELETE FROM record WHERE key = ?", gone)
+    def _journal(self, changes: Sequence[RecordChange]) -> list[RecordChange]:
+        """Write record changes into the journal, and fold a lot of older ones into the table. Returns the lot."""
+        if changes:
+            self._db.execute(
+                "INSERT INTO journal VALUES (?, ?, ?)", (self._recent.number + 1, *encode_changes(changes))
+            )
+            self._db.executemany(
+                "INSERT INTO fading (due_ms, kind, keys) VALUES (?, ?, ?)",
+                [(due_ms, kind, orjson.dumps(keys)) for (due_ms, kind), keys in group_by_due(changes).items()],
+            )
+        lot = self._recent.lot(len(changes))
+        if lot:
+            self._db.executemany(_UPSERT, [change for change in lot if change[1] is not None])
+            self._db.executemany("DELETE FROM record WHERE key = ?", [(key,) for key, value, _ in lot if value is None])
+            if self._recent.is_last(lot):
+                self._db.execute("DELETE FROM journal WHERE number <= ?", (self._recent.sealed_number,))
+        return lot
+
+    def _count_in(self, changes: Sequence[RecordChange], lot: Sequence[RecordChange]) -> None:
+        """What `_journal` wrote is durable now."""
+        self._recent.fold(lot)
+        if changes:
+            self._recent.take(changes)
 
     def landed(self, batch_id: str) -> bool:
         """Look on a new connection: what the old one believes is not evidence."""
         self._is_doubtful = True
         self._reconnect()
-        self._head = _head(self._db)[0]
         row = self._db.execute(
             "SELECT 1 FROM (SELECT batch_id FROM batch ORDER BY size DESC LIMIT ?) WHERE batch_id = ?",
             (LANDED_LOOKBACK, batch_id),
@@ -300,29 +339,59 @@ class SqliteStore(_Reading):
         self._begin()
         try:
             self._keep_signed(upkeep.signed)
-            self._change(upkeep.changes)
-            forgotten = self._forget(upkeep)
+            gone, forgotten = self._forget(upkeep)
+            changes = (*upkeep.changes, *gone)
+            lot = self._journal(changes)
             if upkeep.is_closing:
                 self._db.execute("UPDATE head SET is_clean = 1")
         except sqlite3.Error as error:
             self._roll_back()
             raise _busy_or_fatal(error) from error
         self._commit()
+        self._count_in(changes, lot)
         self._checkpoint()
         return forgotten
 
-    def _forget(self, upkeep: Upkeep) -> int:
-        """Delete due records, oldest first, in a bounded step."""
+    def _forget(self, upkeep: Upkeep) -> tuple[list[RecordChange], int]:
+        """Find due records, oldest first, at most `forget_max`. Those in the table are deleted; the rest are changes.
+
+        A key stands in `fading` under each moment it was ever due at. Only the last one counts; the others go as well.
+        """
         if not upkeep.forget_max or not upkeep.forget_prefixes:
-            return 0
-        is_wanted = " OR ".join(["substr(key, 1, ?) = ?"] * len(upkeep.forget_prefixes))
-        names = [part for prefix in upkeep.forget_prefixes for part in (len(prefix), prefix)]
-        cursor = self._db.execute(
-            f"DELETE FROM record WHERE key IN (SELECT key FROM record WHERE due_ms <= ? AND ({is_wanted})"
-            " ORDER BY due_ms LIMIT ?)",
-            (upkeep.forget_due_ms, *names, upkeep.forget_max),
-        )
-        return cursor.rowcount
+            return [], 0
+        known = {change[0]: change for change in upkeep.changes}
+        gone: list[RecordChange] = []
+        folded: list[tuple[str, int]] = []
+        for due_ms, key in self._take_due(upkeep):
+            last = known.get(key) or self._recent.find(key)
+            if last is None:
+                folded.append((key, due_ms))
+            elif last[1] is not None and last[2] == due_ms:
+                known[key] = (key, None, None)
+                gone.append(known[key])
+        cursor = self._db.executemany("DELETE FROM record WHERE key = ? AND due_ms = ?", sorted(folded))
+        return gone, len(gone) + max(0, cursor.rowcount)
+
+    def _take_due(self, upkeep: Upkeep) -> list[tuple[int, str]]:
+        """Take (due time, key) off `fading`, oldest first, at most `forget_max`."""
+        is_wanted = " OR ".join(["kind = ?"] * len(upkeep.forget_prefixes))
+        groups = self._db.execute(
+            "SELECT number, due_ms, keys FROM fading"
+            f" WHERE due_ms <= ? AND ({is_wanted}) ORDER BY due_ms, number LIMIT ?",
+            (upkeep.forget_due_ms, *upkeep.forget_prefixes, upkeep.forget_max),
+        ).fetchall()
+        taken: list[tuple[int, str]] = []
+        for number, due_ms, joined in groups:
+            room = upkeep.forget_max - len(taken)
+            if room == 0:
+                break
+            keys = orjson.loads(joined)
+            taken += [(due_ms, key) for key in keys[:room]]
+            self._db.execute("DELETE FROM fading WHERE number = ?", (number,))
+            if keys[room:]:
+                rest = (number, due_ms, kind_of(keys[0]), orjson.dumps(keys[room:]))
+                self._db.execute("INSERT INTO fading VALUES (?, ?, ?, ?)", rest)
+        return taken
 
     def _checkpoint(self) -> None:
         """Copy the WAL into the database when it has grown; a failure only means it is done later."""
@@ -338,6 +407,7 @@ class SqliteStore(_Reading):
             self._db.close()
             self._db = _connect(self._path)
             self._is_doubtful = False
+            self._reread()
 
     def _begin(self) -> None:
         try:

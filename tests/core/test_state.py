@@ -55,7 +55,7 @@ KINDS: list[tuple[str, Record, int | None]] = [
     (agent_key("did:key:a"), Agent("did:key:a", "worker-1", 3, None), None),
     (agent_key("did:key:b"), Agent("did:key:b", None, 3, 9), None),
     (operator_key("did:key:o"), Operator("did:key:o"), None),
-    (lease_key("L7"), LEASE, 30_100),
+    (lease_key("L7"), LEASE, None),
     (held_key("repo:a/b"), Held(("L1", "L2")), None),
     (wait_key("p", "repo:a/b"), Waits("a", "p", "repo:a/b", 2, 10, 20, "L7", 60_020), 60_020),
     (TOKEN_KEY, Counter(INT_MAX), None),
@@ -78,16 +78,17 @@ def test_a_record_comes_back_from_the_store_as_it_was(key: str, record: Record, 
 def test_every_kind_of_record_is_hot_or_cold_and_expendable_only_with_a_due_time() -> None:
     for key, _, due_ms in KINDS:
         assert key.startswith(HOT_PREFIXES) != key.startswith(COLD_PREFIXES)
-        assert key.startswith(EXPENDABLE_PREFIXES) == (due_ms is not None and not key.startswith("lease/"))
+        assert key.startswith(EXPENDABLE_PREFIXES) == (due_ms is not None)
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_an_idempotency_key_has_one_plain_place_per_principal(first: str, second: str) -> None:
     """A key may hold slashes and 255 characters; two keys or two principals never share a record."""
     place = idempotency_key("did:key:a", first)
-    assert len(place) == len("idem/did:key:a/") + 64
+    assert len(place) == len("idem/") + 32
     assert (place == idempotency_key("did:key:a", second)) == (first == second)
     assert place != idempotency_key("did:key:b", first)
+    assert place.removeprefix("idem/") == nonce_key("did:key:a", first).removeprefix("nonce/")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ RULES = (
     rule("gateway.core", 2, also=("gateway.core", "verifier")),
     rule("gateway.errors", 3),
     rule("gateway.store.contract", 3, also=("gateway.errors",)),
-    rule("gateway.store", 4, "sqlite_utils", also=("gateway.store",)),
+    rule("gateway.store", 4, "orjson", "sqlite_utils", also=("gateway.store",)),
     rule("gateway.signer", 4),
     rule("gateway.clock", 4),
     rule("gateway.config", 4),

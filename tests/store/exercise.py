@@ -7,6 +7,7 @@ inside. `tests/store/test_engines.py` runs every exercise on every engine.
 from __future__ import annotations
 
 import hashlib
+import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -326,6 +327,41 @@ def a_changed_due_time_counts_as_last_written(engine: Engine) -> None:
     assert store.keep(Upkeep(forget_prefixes=("a/",), forget_due_ms=50, forget_max=9)) == 0
     assert store.keep(Upkeep(forget_prefixes=("a/",), forget_due_ms=90, forget_max=9)) == 1
     assert sorted(records(store)) == ["a/2"]
+    store.close()
+
+
+@exercise
+def after_many_changes_each_record_is_as_last_written_and_forgotten_when_last_due(engine: Engine) -> None:
+    """Far more keys than any engine holds back, written again, deleted and forgotten, with restarts between."""
+    store, writer, rng = engine.open(), Writer(), random.Random(7)
+    expected: dict[str, tuple[bytes, int | None]] = {}
+    for step in range(60):
+        changes: dict[str, RecordChange] = {}
+        for _ in range(700):
+            key = f"{rng.choice('abc')}/{rng.randrange(30_000):05}"
+            value = None if rng.random() < 0.3 else b"%d" % step
+            changes[key] = (key, value, None if value is None or rng.random() < 0.2 else step + rng.randrange(40))
+        writer.write(store, 1, changes=list(changes.values()))
+        for key, value, due_ms in changes.values():
+            expected.pop(key, None)
+            if value is not None:
+                expected[key] = (value, due_ms)
+        asked = rng.sample(sorted(expected), 50) + [f"a/{number:05}" for number in range(50)]
+        found = {key: expected[key][0] for key in asked if key in expected}
+        assert store.lock(writer.head, asked, []) == Locked(found, {})
+        if step % 7 == 3:
+            due = {key for key, (_, due_ms) in expected.items() if due_ms is not None and due_ms <= step}
+            wanted = {key for key in due if not key.startswith("c/")}
+            upkeep = Upkeep(forget_prefixes=("a/", "b/"), forget_due_ms=step, forget_max=100_000)
+            assert store.keep(upkeep) == len(wanted)
+            for key in wanted:
+                del expected[key]
+        if step % 20 == 9:
+            store.close()
+            store = engine.open()
+        assert step % 5 or list(store.records(["a/", "b/", "c/"])) == [
+            (key, expected[key][0]) for key in sorted(expected)
+        ]
     store.close()
 
 

@@ -15,6 +15,7 @@ from gateway.errors import Busy, Fatal, StoreOwned, Unknown
 from gateway.store import contract
 from gateway.store.contract import Reading, Store, StoredEntry, Upkeep, node_count, node_position
 from gateway.store.memory import MemoryDisk, MemoryReader, MemoryStore
+from gateway.store.recent import SEAL_KEYS
 from gateway.store.sqlite import RESERVE_BYTES, Reader, SqliteStore, has_wal_reset_bug
 from tests.store.exercise import EXERCISES, Engine, Exercise, Writer, records, signatures
 
@@ -52,8 +53,8 @@ def test_the_engine_keeps_the_promise(engine: type[Memory] | type[Sqlite], one: 
 
 
 def test_no_exercise_is_missing() -> None:
-    assert len(EXERCISES) == 20
-    assert len({one.__name__ for one in EXERCISES}) == 20
+    assert len(EXERCISES) == 21
+    assert len({one.__name__ for one in EXERCISES}) == 21
 
 
 def test_every_method_of_the_contract_is_exercised() -> None:
@@ -292,6 +293,53 @@ def test_failed_upkeep_is_unknown_and_can_be_repeated(store: SqliteStore, is_don
         store.keep(upkeep)
     store.keep(upkeep)
     assert records(store) == {"a/1": b"one"}
+
+
+def test_the_journal_is_folded_in_lots_and_stays_bounded(store: SqliteStore) -> None:
+    writer, rows, held = Writer(), [], []
+    for number in range(150):
+        writer.write(store, 1, changes=[(f"a/{number}-{at}", b"x", None) for at in range(300)])
+        rows.append(store._db.execute("SELECT count(*) FROM journal").fetchone()[0])
+        held.append(len(store._recent))
+    assert max(rows) * 300 <= 2 * (SEAL_KEYS + 300) and max(held) <= 2 * (SEAL_KEYS + 300)
+    folded = store._db.execute("SELECT count(*) FROM record").fetchone()[0]
+    assert 150 * 300 - folded <= len(store._recent), "what memory lost is in the table"
+    assert len(records(store)) == 150 * 300
+
+
+def test_a_record_that_came_and_went_never_touches_the_table(store: SqliteStore) -> None:
+    writer = Writer()
+    for number in range(SEAL_KEYS // 100):
+        keys = [f"a/{number}-{at}" for at in range(100)]
+        writer.write(store, 1, changes=[(key, b"x", None) for key in keys])
+        writer.write(store, 1, changes=[(key, None, None) for key in keys])
+    for number in range(80):
+        writer.write(store, 1, changes=[(f"b/{number}", b"x", None)])
+    assert store._db.execute("SELECT count(*) FROM record WHERE key LIKE 'a/%'").fetchone()[0] == 0
+    assert len(store._recent) < SEAL_KEYS and len(records(store)) == 80
+
+
+@pytest.mark.parametrize("is_done_first", [False, True], ids=["lost", "kept"])
+def test_a_failed_commit_counts_nothing_into_memory_that_is_not_on_the_disk(
+    store: SqliteStore, is_done_first: bool
+) -> None:
+    writer = Writer()
+    writer.write(store, 1, changes=[("a/1", b"one", None), ("a/2", b"two", None)])
+    batch = writer.batch(1, [("a/1", None, None), ("a/3", b"three", None)])
+    store._db = _BrokenCommit(store._db, is_done_first)  # type: ignore[assignment]  # a fault
+    with pytest.raises(Unknown):
+        store.commit(batch, writer.head)
+    store.landed(batch.head.batch_id)
+    assert records(store) == ({"a/2": b"two", "a/3": b"three"} if is_done_first else {"a/1": b"one", "a/2": b"two"})
+
+
+def test_what_is_due_is_listed_once_and_taken_off_the_list(store: SqliteStore) -> None:
+    writer = Writer()
+    writer.write(store, 1, changes=[(f"a/{at}", b"x", at // 2) for at in range(10)])
+    assert store._db.execute("SELECT count(*) FROM fading").fetchone()[0] == 5
+    upkeep = Upkeep(forget_prefixes=("a/",), forget_due_ms=9, forget_max=3)
+    assert [store.keep(upkeep) for _ in range(5)] == [3, 3, 3, 1, 0]
+    assert store._db.execute("SELECT count(*) FROM fading").fetchone()[0] == 0
 
 
 def test_the_log_is_checkpointed_at_idle(tmp_path: Path, store: SqliteStore) -> None:

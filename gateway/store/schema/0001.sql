@@ -41,7 +41,24 @@ CREATE TABLE record (
     due_ms INTEGER
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX record_due ON record (due_ms) WHERE due_ms IS NOT NULL;
+-- Record changes of the last some hundred batches, until they are folded into `record`; the newest wins.
+-- `rows` is JSON, [key, size of the value or null when deleted, due time or null]; `bodies` are the values end to end.
+CREATE TABLE journal (
+    number INTEGER PRIMARY KEY,
+    rows BLOB NOT NULL,
+    bodies BLOB NOT NULL
+) STRICT;
+
+-- What may be forgotten when: the keys (a JSON list) of one kind that one batch left due at one moment. A key whose due
+-- time changed since stands here too often, which is seen when its turn comes.
+CREATE TABLE fading (
+    number INTEGER PRIMARY KEY,
+    due_ms INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    keys BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX fading_due ON fading (due_ms);
 
 CREATE TRIGGER entry_is_history BEFORE UPDATE ON entry BEGIN SELECT RAISE(ABORT, 'an entry never changes'); END;
 CREATE TRIGGER entry_is_kept BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'an entry is never deleted'); END;
