@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gateway.errors import Fatal
 
-STEP_MS_MAX = 2_000  # what a batch may gain on the elapsed time
+STEP_MS_MAX = 2_000  # how far the wall clock may be from what elapsed time makes of the last trusted head
 BEHIND_MS_MAX = 2_000  # how far behind the head a wall clock may start
 
 
@@ -39,16 +39,22 @@ class Clock:
 
 
 class LogClock:
-    """Gives log time: `start` once per process, then `next` for each batch and `seen` after each commit."""
+    """Gives log time: `start` once per process, then `next` for each batch and `seen` after each commit.
 
-    __slots__ = ("_boot_ms", "_clock", "_head_ms", "alarms")
+    A wall clock within STEP_MS_MAX of what elapsed time makes of the last trusted head is followed, and each commit at
+    such a time is the next trusted head. One that was set further away, forward or back, is an alarm: log time goes on
+    by elapsed time from the last trusted head, so no number of batches ever adds up to the step.
+    """
+
+    __slots__ = ("_boot_ms", "_clock", "_head_ms", "_is_followed", "alarms")
 
     def __init__(self, clock: Clocks) -> None:
         self._clock = clock
-        self._boot_ms: int | None = None
+        self._boot_ms: int | None = None  # None: no head was seen yet, there is nothing to measure against
         self._head_ms = 0
+        self._is_followed = True
         self.alarms = 0
-        """How often the wall clock was further ahead than can be; a metric."""
+        """How often the wall clock was further away than can be; a metric."""
 
     def start(self, head_ms: int, *, is_accepted: bool = False) -> None:
         """Compare the wall clock with the ledger's. Fatal when it is behind, unless an operator accepted that."""
@@ -60,27 +66,26 @@ class LogClock:
             )
 
     def next(self, head_ms: int) -> int:
-        """Return the log time of the next batch, not before `head_ms`, the time of the last entry.
-
-        Before the first `seen` there is nothing to measure against, and the wall clock is taken.
-        """
-        wall_ms = self._clock.now_ms()
-        limit_ms = self._limit_ms(wall_ms)
-        if wall_ms > limit_ms:
-            self.alarms += 1
-        return max(head_ms, min(wall_ms, limit_ms))
+        """Return the log time of the next batch, not before `head_ms`, the time of the last entry."""
+        wall_ms, now_ms = self._clock.now_ms(), self._clamped_ms()
+        self._is_followed = now_ms == wall_ms
+        self.alarms += not self._is_followed
+        return max(head_ms, now_ms)
 
     def peek(self, head_ms: int) -> int:
         """Return what log time would be now, for those who only look."""
-        wall_ms = self._clock.now_ms()
-        return max(head_ms, min(wall_ms, self._limit_ms(wall_ms)))
+        return max(head_ms, self._clamped_ms())
 
-    def _limit_ms(self, wall_ms: int) -> int:
+    def _clamped_ms(self) -> int:
+        """Return the wall clock, moved to within STEP_MS_MAX of what elapsed time allows."""
+        wall_ms = self._clock.now_ms()
         if self._boot_ms is None:
             return wall_ms
-        return self._head_ms + (self._clock.boottime_ms() - self._boot_ms) + STEP_MS_MAX
+        elapsed_ms = self._head_ms + self._clock.boottime_ms() - self._boot_ms
+        return min(max(wall_ms, elapsed_ms - STEP_MS_MAX), elapsed_ms + STEP_MS_MAX)
 
     def seen(self, head_ms: int) -> None:
-        """Remember that the head of time `head_ms` was seen now."""
-        self._head_ms = head_ms
-        self._boot_ms = self._clock.boottime_ms()
+        """Note a commit at `head_ms`; it is the new trusted head if the wall clock was followed."""
+        if self._is_followed or self._boot_ms is None:
+            self._head_ms = head_ms
+            self._boot_ms = self._clock.boottime_ms()
