@@ -112,7 +112,7 @@ async def test_one_lost_renewal_costs_nothing(gateway: LocalGateway) -> None:
 async def test_silence_is_retried_until_trust_ends_and_then_the_loss_is_told(
     gateway: LocalGateway, fault: object, reason: str
 ) -> None:
-    """Scenarios L8, L17, L22: a holder cut off stops at the end of trust, and says which kind of silence it was."""
+    """Scenarios L8, L10, L17, L22: a holder cut off stops when trust ends, and says which kind of silence it was."""
     told: list[str] = []
     agent = gateway.agent()
     with pytest.raises(LeaseLost) as lost:
@@ -144,7 +144,7 @@ async def test_a_definite_refusal_ends_the_lease_at_once_and_for_ever(gateway: L
 
 
 async def test_a_blocked_event_loop_never_sees_trust_after_its_end(gateway: LocalGateway) -> None:
-    """Scenario L33: the loop was blocked past the end of trust; the first look already says no, without any task."""
+    """Scenarios L19, L33: the loop was blocked past the end of trust; the first look says no, without any task."""
     agent = gateway.agent()
     with pytest.raises(LeaseLost) as lost:
         async with agent, agent.lease(FILE, ttl_ms=30_000) as lease:

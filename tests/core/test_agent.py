@@ -18,7 +18,7 @@ def test_enrolling_is_an_entry_signed_by_the_operator() -> None:
 
 
 def test_enrolling_again_is_the_same_identity_with_the_new_label() -> None:
-    """mcp_agent_mail_rust#110: a key enrolled twice is one agent."""
+    """Scenario 19 (mcp_agent_mail_rust#110): a key enrolled twice is one agent."""
     book = Book(agents=())
     book.play(NOW_MS, add("op", "E", name="old"))
     assert own_members(book.entry(NOW_MS, add("op", "E"))) == {"agent": E}
@@ -26,7 +26,7 @@ def test_enrolling_again_is_the_same_identity_with_the_new_label() -> None:
 
 
 def test_two_agents_may_have_one_label_because_it_is_no_identity() -> None:
-    """relay#1438: a taken display name changes nothing."""
+    """Scenario 21 (relay#1438): a taken display name changes nothing."""
     book = Book(agents=())
     for agent in "EF":
         assert book.play(NOW_MS, add("op", agent, name="same")) == Recorded(len(book.leaves) - 1, 200)
@@ -64,7 +64,7 @@ def test_removing_twice_or_a_stranger_finds_nobody() -> None:
 
 
 def test_a_removed_key_may_be_enrolled_again() -> None:
-    """mcp_agent_mail#140: the same key file is the same identity."""
+    """Scenario 23 (mcp_agent_mail#140): the same key file is the same identity."""
     book = Book()
     book.play(NOW_MS, remove("op", "A"))
     book.play(NOW_MS, add("op", "A"))

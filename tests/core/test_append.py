@@ -83,7 +83,7 @@ def test_the_head_after_a_batch_is_where_the_next_one_begins() -> None:
 
 
 def test_the_same_key_twice_in_one_batch_is_answered_by_the_first() -> None:
-    """mcp-gateway#56: a duplicate in flight is a replay, whatever the first one's answer is."""
+    """Scenario 41 (mcp-gateway#56): a duplicate in flight is a replay, whatever the first one's answer is."""
     book = Book()
     ask = acquire("A", "repo:x")
     other = acquire("A", "repo:y").but(idempotency_key=ask.idempotency_key)

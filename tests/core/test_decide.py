@@ -279,7 +279,7 @@ def test_an_operators_key_is_no_agents_key() -> None:
 
 
 def test_a_retry_is_answered_by_the_first_entry_success_and_refusal_alike() -> None:
-    """modelcontextprotocol#3182, ZOOKEEPER-1262: the retry of a lost answer never happens twice."""
+    """Scenarios 40, L12 (modelcontextprotocol#3182, ZOOKEEPER-1262): the retry of a lost answer never happens twice."""
     book = Book()
     for ask, status in ((acquire("A", "repo:x"), 200), (acquire("B", "repo:x"), 409)):
         first = book.play(NOW_MS, ask)

@@ -48,7 +48,7 @@ def test_an_expiry_names_the_lease_its_holder_and_its_stated_end() -> None:
 
 
 def test_a_sweep_goes_by_end_then_token_and_stops_at_its_bound() -> None:
-    """river#1105: a full page makes progress, and the rest comes with the next one."""
+    """Scenario L39 (river#1105): a full page makes progress, and the rest comes with the next one."""
     book = Book()
     for start in range(0, 300, 150):
         ttls = [9_000 - 10 * n if n % 3 else 5_000 for n in range(start, start + 150)]
@@ -127,7 +127,7 @@ def test_an_expiry_comes_before_a_command_that_is_turned_away_and_is_true_all_th
 
 
 def test_no_lease_ends_during_a_holiday_and_each_ends_right_after_it() -> None:
-    """etcd#9496: an outage never ends leases in a mass, and costs one entry for all of them."""
+    """Scenario L7 (etcd#9496): an outage never ends leases in a mass, and costs one entry for all of them."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=5_000))
     book.play(NOW_MS, acquire("A", "repo:y", ttlMs=60_000))

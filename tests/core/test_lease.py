@@ -70,14 +70,14 @@ def test_a_set_of_256_names_is_one_lease_and_ends_as_one() -> None:
 
 
 def test_a_rename_holds_both_names_also_of_files_that_are_not_there() -> None:
-    """unarbos/arbos#522: create/create and rename a → b conflict like anything else."""
+    """Scenario 30 (unarbos/arbos#522): create/create and rename a → b conflict like anything else."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:old", "repo:new"))
     assert [error_of(book.entry(NOW_MS, acquire("B", f"repo:{n}"))) for n in ("old", "new")] == ["lease_held"] * 2
 
 
 def test_names_are_compared_byte_by_byte() -> None:
-    """pi-agents#156: case matters, and a prefix is not a parent."""
+    """Scenario 24 (pi-agents#156): case matters, and a prefix is not a parent."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:src/a"))
     for other in ("repo:src/A", "repo:src/a.py", "repo:src", "db:src/a"):
@@ -132,7 +132,7 @@ def test_own_leases_never_stand_in_ones_way_but_are_other_leases() -> None:
 
 
 def test_tokens_follow_log_time_and_rise_by_one_within_a_millisecond() -> None:
-    """ai-memory-mcp#3574: every new holding period has a greater fence."""
+    """Scenario 11 (ai-memory-mcp#3574): every new holding period has a greater fence."""
     book = Book()
     tokens = [book.entry(NOW_MS, acquire("A", f"repo:{n}")).number("fencingToken") for n in range(3)]
     book.play(NOW_MS, release("A", "repo:0"))
@@ -152,7 +152,7 @@ def test_a_renewal_keeps_the_token() -> None:
 
 
 def test_heartbeats_alone_keep_a_lease_for_five_ttls_and_say_so() -> None:
-    """gascity#5213: a heartbeat that nobody reads is a placebo; here each one moves the end and prints it."""
+    """Scenario 5 (gascity#5213): a heartbeat that nobody reads is a placebo; each one moves the end and prints it."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=3_000))
     ends = []
@@ -181,7 +181,7 @@ def test_a_release_frees_at_once_and_names_the_lease_it_ended() -> None:
 
 
 def test_repeating_a_finished_release_is_a_success_without_effect() -> None:
-    """curator#1193: a lost answer to a release costs nothing, also when somebody else holds the resource by now."""
+    """Scenario L13 (curator#1193): a lost answer to a release costs nothing, though somebody else holds it by now."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x"))
     book.play(NOW_MS, release("A", "repo:x", leaseId="L5"))
@@ -252,7 +252,7 @@ def test_an_end_is_remembered_for_a_day_and_then_unknown() -> None:
 
 
 def test_a_refusal_names_the_holder_the_lease_and_the_wait() -> None:
-    """terraform#17535: who, since when, until when, and what to do next."""
+    """Scenario L47 (terraform#17535): who, since when, until when, and what to do next."""
     book = Book(agents=("B",))
     book.play(NOW_MS, add("op", "A", NOW_MS, name="worker-1"))
     book.play(NOW_MS, acquire("A", "repo:x", "repo:y", ttlMs=9_000))
@@ -313,7 +313,7 @@ def test_the_stampede_doubles_to_its_maximum_and_admits_eight() -> None:
 
 
 def test_who_is_not_admitted_is_sent_past_the_end_of_the_lease() -> None:
-    """openclaw#3030: the sum of advised waits must reach past the remaining lease."""
+    """Scenario 2 (openclaw#3030): the sum of advised waits must reach past the remaining lease."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=60_000))
     for _ in range(8):
@@ -364,7 +364,7 @@ def test_a_thousand_waits_are_as_cheap_as_nine() -> None:
 
 
 def test_the_holders_own_ttl_counts_not_the_contenders() -> None:
-    """kubernetes#47671: the contender asks for 1 s and still waits for the holder's 60 s."""
+    """Scenario L23 (kubernetes#47671): the contender asks for 1 s and still waits for the holder's 60 s."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=60_000))
     t_ms = NOW_MS + 59_999
@@ -372,7 +372,7 @@ def test_the_holders_own_ttl_counts_not_the_contenders() -> None:
 
 
 def test_the_first_contender_of_a_long_dead_lease_gets_it_at_once() -> None:
-    """awslabs lock-client#42: nobody waits another full ttl."""
+    """Scenario L20 (awslabs lock-client#42): nobody waits another full ttl."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=1_000))
     t_ms = NOW_MS + 500_000
@@ -382,7 +382,7 @@ def test_the_first_contender_of_a_long_dead_lease_gets_it_at_once() -> None:
 
 
 def test_a_renewal_at_nine_tenths_of_the_ttl_holds() -> None:
-    """meshcore-firmware#373: a lease is live until its stated end."""
+    """Scenario 1 (meshcore-firmware#373): a lease is live until its stated end."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=10_000))
     t_ms = NOW_MS + 9_000
@@ -392,7 +392,7 @@ def test_a_renewal_at_nine_tenths_of_the_ttl_holds() -> None:
 
 
 def test_no_renewal_brings_an_ended_lease_back() -> None:
-    """kubernetes#44887: after a definite failure no later renewal of the same grant succeeds."""
+    """Scenario L24 (kubernetes#44887): after a definite failure no later renewal of the same grant succeeds."""
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=1_000))
     for t_ms in (NOW_MS + 1_000, NOW_MS + 2_000, NOW_MS + 3_000):
@@ -401,7 +401,7 @@ def test_no_renewal_brings_an_ended_lease_back() -> None:
 
 
 def test_a_lease_says_what_call_is_missing_when_renewed_before_it_is_acquired() -> None:
-    """gascity#5516."""
+    """Scenario 6 (gascity#5516)."""
     book = Book()
     assert error_of(book.entry(NOW_MS, renew("A", "L5"))) == "lease_unknown"
 

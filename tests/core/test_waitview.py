@@ -66,7 +66,7 @@ def test_a_refusal_counts_as_waiting_for_ten_seconds() -> None:
 
 
 def test_a_waiter_is_shown_after_the_release_and_gone_with_its_grant() -> None:
-    """bernstein#4706: waits never leak."""
+    """Scenario 36 (bernstein#4706): waits never leak."""
     book = named_book()
     book.play(NOW_MS, acquire("A", "repo:x"))
     book.play(NOW_MS, acquire("B", "repo:x"))
@@ -125,7 +125,7 @@ def crossed() -> Book:
 
 
 def test_two_who_wait_for_each_other_are_a_deadlocked_pair() -> None:
-    """bernstein#4673: A holds x wants y, B holds y wants x."""
+    """Scenario 35 (bernstein#4673): A holds x wants y, B holds y wants x."""
     book = crossed()
     pair = {"actors": sorted([A, B]), "resources": ["repo:x", "repo:y"]}
     assert wait_view(book.shelf, NOW_MS, book.parameters)["deadlocks"] == [pair]

@@ -266,6 +266,7 @@ async def test_memory_holds_live_state_and_not_history(world: World) -> None:
 
 
 async def test_a_waiter_that_goes_away_abandons_only_its_answer(world: World) -> None:
+    """Scenario L55."""
     gate = Gate(world)
     asked = acquire("A", FILE)
     gone = asyncio.create_task(world.ask(asked))
@@ -377,6 +378,7 @@ async def test_one_tick_ends_all_leases_that_are_due(world: World) -> None:
 
 
 async def test_after_an_outage_a_holiday_keeps_leases_alive(world: World) -> None:
+    """Scenario L16."""
     await world.acquire("A", FILE, ttlMs=10_000)
     await world.stop()
     world.clock.advance(15_000)
@@ -407,6 +409,7 @@ async def test_what_is_due_is_forgotten_and_counts_no_more(world: World) -> None
 
 
 async def test_a_wall_clock_set_forward_does_not_end_leases(world: World) -> None:
+    """Scenario 16."""
     await world.acquire("A", FILE)
     world.clock.jump(3_600_000)
     await world.settle()

@@ -143,6 +143,7 @@ async def test_the_scene_writes_as_often_as_the_storm_assumes(engine: Engine, tm
 async def test_any_write_may_fail_in_any_way(
     engine: Engine, fault: Fault, method: str, nth: int, tmp_path: Path
 ) -> None:
+    """Scenario L51."""
     if (method, fault) == ("keep", "moved"):
         fault = "fatal"  # upkeep compares no head
     world = World(tmp_path, engine)

@@ -64,8 +64,9 @@ def small_order_spellings() -> set[bytes]:
     return {spell(y + extra, sign) for y in ys for extra in (0, P) for sign in (0, 1) if y + extra < 2**255}
 
 
-BASE = point_at(4 * pow(5, -1, P) % P)
-assert BASE is not None
+_base = point_at(4 * pow(5, -1, P) % P)
+assert _base is not None
+BASE: Point = _base
 
 
 def challenge(r: bytes, public_key: bytes, message: bytes) -> int:
@@ -79,6 +80,5 @@ def secret_scalar(seed: bytes) -> int:
 
 def sign_as(public_key: bytes, secret: int, nonce: int, message: bytes, r: bytes | None = None) -> bytes:
     """A signature under any spelling of the key and of R = nonce × B: what a forger may write."""
-    assert BASE is not None
     r = encode(multiply(nonce, BASE)) if r is None else r
     return r + ((nonce + challenge(r, public_key, message) * secret) % L).to_bytes(32, "little")

@@ -88,7 +88,10 @@ def ed25519_cases() -> list[Case]:
             "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
         ),
     ]
-    valid = [signature_case("RFC 8032 7.1", *map(bytes.fromhex, row), True, True) for row in rfc]
+    valid = [
+        signature_case("RFC 8032 7.1", bytes.fromhex(key), bytes.fromhex(message), bytes.fromhex(good), True, True)
+        for key, message, good in rfc
+    ]
     valid += [
         signature_case(f"seed {n} × 32", public_key(n), b"m" * n, sign(n, b"m" * n), True, True) for n in (1, 2, 3)
     ]

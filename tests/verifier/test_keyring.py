@@ -172,4 +172,4 @@ def test_what_is_pinned_must_be_well_formed() -> None:
         {"root": ROOT.vkey, "document": SIGNED, "policy": b"quorum none"},
     ):
         with pytest.raises(Malformed):
-            open_keyring(**pins)  # type: ignore[arg-type]
+            open_keyring(**pins)

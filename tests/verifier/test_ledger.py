@@ -385,12 +385,14 @@ def test_an_unknown_type_ends_the_check_there_and_is_no_lie() -> None:
 
 
 def test_a_ledger_below_the_given_checkpoint_is_invalid_never_complete() -> None:
+    """Scenario 52."""
     short = Ledger(leaves=WORKED.leaves[:12])
     report = judge(short.export(), WORKED.checkpoint())
     assert (faults(report), report.exit_code, report.completeness) == ([(8, "truncated")], 1, "unknown")
 
 
 def test_an_empty_ledger_is_never_complete() -> None:
+    """Scenario 52."""
     empty = Ledger()
     report = judge(empty.export())
     assert (faults(report), report.exit_code, report.completeness) == ([(9, "empty")], 3, "unknown")

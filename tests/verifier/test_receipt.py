@@ -386,6 +386,7 @@ STEP_6 = [
 def test_keys_count_within_their_sizes_only(
     lines: list[str], witnesses: tuple[str, ...], wanted: list[tuple[int, str]], level: str, code: int
 ) -> None:
+    """Scenario 58."""
     report = under(lines, witnesses=witnesses)
     assert (faults(report), report.level, report.exit_code) == (wanted, level, code)
 
@@ -410,7 +411,7 @@ def test_without_a_policy_nothing_is_ever_witnessed() -> None:
 
 
 def test_the_origin_must_be_pinned() -> None:
-    """Another ledger's perfectly good receipt does not pass: no pinned key, no pass."""
+    """Scenario 56: another ledger's perfectly good receipt does not pass: no pinned key, no pass."""
     policy = f"log {STRANGER.vkey('other.example/x')}\nquorum none\n".encode()
     report = check_receipt(WORKED.receipt(GRANT), open_keyring(policy=policy))
     assert (faults(report), report.exit_code) == ([(5, "origin_unknown")], 1)

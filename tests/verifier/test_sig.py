@@ -128,8 +128,8 @@ def test_torsion_in_key_or_r_is_never_accepted_and_never_wider_than_cryptography
     a: int, t: int, r: int, u: int
 ) -> None:
     torsion = curve.torsion()
-    key = curve.encode(curve.add(curve.multiply(a, curve.BASE), torsion[t]))  # type: ignore[arg-type]
-    spelled_r = curve.encode(curve.add(curve.multiply(r, curve.BASE), torsion[u]))  # type: ignore[arg-type]
+    key = curve.encode(curve.add(curve.multiply(a, curve.BASE), torsion[t]))
+    spelled_r = curve.encode(curve.add(curve.multiply(r, curve.BASE), torsion[u]))
     signature = curve.sign_as(key, a, r, b"m", spelled_r)
     assert is_strict_key(key) is (t == 0)
     assert is_valid(key, b"m", signature) is (t == 0 and u == 0)

@@ -51,6 +51,7 @@ def test_any_spelling_of_an_object_reads_as_its_values(value: dict[str, JsonValu
 
 @given(OBJECTS)
 def test_only_the_canonical_spelling_is_canonical(value: dict[str, JsonValue]) -> None:
+    """Scenarios 54, 55."""
     canonical = encode_canonical(value)
     for spelled in (canonical + b" ", b" " + canonical, json.dumps(value, indent=1).encode() + b"\n"):
         with pytest.raises(Malformed):
@@ -59,7 +60,7 @@ def test_only_the_canonical_spelling_is_canonical(value: dict[str, JsonValue]) -
 
 @pytest.mark.parametrize("name", ["arrays", "french", "structures", "unicode", "values", "weird"])
 def test_the_published_rfc_8785_pairs_hold_where_they_lie_in_the_subset(name: str) -> None:
-    """Floats and arrays on top lie outside: they are refused, never spelled otherwise."""
+    """Scenario 54: floats and arrays on top lie outside; they are refused, never spelled otherwise."""
     if not PUBLISHED.is_dir():
         pytest.skip("no published vectors at ../shared/vectors/jcs")
     source = (PUBLISHED / "jcs" / f"{name}.input.json").read_bytes()
