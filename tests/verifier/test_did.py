@@ -75,7 +75,7 @@ def test_no_other_spelling_is_a_did(comment: str, did: str) -> None:
 
 
 def test_a_weak_key_has_no_did() -> None:
-    mixed = curve.encode(curve.add(curve.multiply(7, curve.BASE), curve.torsion()[1]))  # type: ignore[arg-type]
+    mixed = curve.encode(curve.add(curve.multiply(7, curve.BASE), curve.torsion()[1]))
     second_spelling = curve.spell(curve.P + 3, 0)
     for key in [*sorted(SMALL_ORDER), mixed, second_spelling]:
         with pytest.raises(Malformed, match=r"weak|begins with"):
