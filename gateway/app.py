@@ -27,9 +27,10 @@ from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
 from gateway.store.sqlite import Reader, SqliteStore
+from gateway.web.connection import Server
 from gateway.web.handlers import routes
 from gateway.web.house import JSON, TEXT, House
-from gateway.web.limits import Buckets, Server
+from gateway.web.limits import Buckets
 from gateway.web.metrics import Metrics
 from gateway.web.reads import ReadThread, Shelf
 from gateway.web.routes import Door
@@ -196,7 +197,8 @@ async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Setting
     """Start listening; on the way out announce the drain first, then stop listening, then wait for the handlers."""
     _show_figures(gateway)
     gateway.metrics_url = await _open_metrics(stack, gateway.metrics, settings.metrics_port)
-    server = Server(gateway.door, error_response=gateway.door.error_response, settings=settings)
+    door, clock = gateway.door, gateway.house.clock
+    server = Server(door, error_reply=door.error_reply, settings=settings, clock=clock)
     runner = web.ServerRunner(server, shutdown_timeout=settings.drain_seconds)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)

@@ -13,16 +13,34 @@ READ_LIFE_S_MEMBERS = 15
 _SAYS_NOTHING = frozenset(
     {b"accept", b"accept-encoding", b"accept-language", b"connection", b"content-length", b"date", b"user-agent"}
 )
+# The names that a signed request has, as clients spell them; any other spelling is brought to lower case when it comes.
+_NAMES = {
+    spelled: name
+    for name in (
+        "content-digest",
+        "content-type",
+        "host",
+        "idempotency-key",
+        "signature",
+        "signature-input",
+        "tallystick-anchor",
+    )
+    for spelled in (name.encode(), name.title().encode())
+}
 
 
 def raw_request(call: Call, body: bytes) -> RawRequest:
     """Return the request as it came over the wire: names in lower case, values as Latin-1, nothing merged."""
     request = call.request
-    fields = [
-        (lower.decode("latin-1"), value.decode("latin-1"))
-        for name, value in request.raw_headers
-        if (lower := name.lower()) not in _SAYS_NOTHING
-    ]
+    fields = []
+    for raw, value in request.raw_headers:
+        name = _NAMES.get(raw)
+        if name is None:
+            lower = raw.lower()
+            if lower in _SAYS_NOTHING:
+                continue
+            name = lower.decode("latin-1")
+        fields.append((name, value.decode("latin-1")))
     authority = request.headers.get("Host", "")
     return RawRequest(request.method, authority, call.path, f"?{call.query}", tuple(fields), body)
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from functools import partial
 
 import orjson
-from aiohttp import web
 
 from gateway.actions import ACTIONS, Action
 from gateway.web.access import raw_request, reader_of
+from gateway.web.connection import Reply
 from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House
 from gateway.web.limits import read_body
 from gateway.web.openapi import openapi, origin_prefix
@@ -26,8 +26,8 @@ from gateway.web.routes import Call, Handler, Route, plain
 from gateway.web.tiles import Tile, is_within, parse_tile_path
 from verifier.wire import Malformed, decode_decimal
 
-_REPLAYED = {"Idempotency-Replayed": "true"}
-_HEADERS = {**BASE_HEADERS, "Content-Type": JSON}
+_FIELDS = (*BASE_HEADERS.items(), ("Content-Type", JSON))
+_FIELDS_REPLAYED = (*_FIELDS, ("Idempotency-Replayed", "true"))
 
 
 def routes(house: House) -> tuple[Route, ...]:
@@ -64,27 +64,26 @@ def _action_route(house: House, action: Action, handlers: Mapping[str, Handler])
 # -- decisions ---------------------------------------------------------------------------------------------------------
 
 
-async def decide(house: House, action: Action, call: Call) -> web.Response:
+async def decide(house: House, action: Action, call: Call) -> Reply:
     """Read the body once, let the desk decide, write its bytes."""
     if house.is_draining():
         raise Refusable("draining", "This gateway is stopping.", {"Retry-After": "5", "Connection": "close"})
-    body = await read_body(call.request, house.body_seconds)
+    body = await read_body(call.request.content, house.body_seconds)
     answered = await house.desk.decide(raw_request(call, body), action)
     call.fields["seq"] = answered.seq
     call.fields["actor"] = answered.actor
-    headers = _HEADERS | _REPLAYED if answered.is_replay else _HEADERS
-    return web.Response(status=answered.status, body=answered.body, headers=headers)
+    return Reply(answered.status, answered.body, _FIELDS_REPLAYED if answered.is_replay else _FIELDS)
 
 
 # -- files of the log --------------------------------------------------------------------------------------------------
 
 
-async def checkpoint(house: House, call: Call) -> web.Response:
+async def checkpoint(house: House, call: Call) -> Reply:
     """Serve the newest checkpoint; on every ledger to everybody."""
     return plain(house.sequencer.confirmed.note, TEXT)
 
 
-async def tile(house: House, call: Call) -> web.Response:
+async def tile(house: House, call: Call) -> Reply:
     """Serve a tile of hashes to everybody, or an entry bundle to whoever may read the entries."""
     found = parse_tile_path(f"tile/{call.rest}")
     if found is None:
@@ -104,7 +103,7 @@ def _tile_cache(house: House, found: Tile) -> str:
     return FOREVER if found.is_full else "no-store"
 
 
-async def receipt(house: House, call: Call) -> web.Response:
+async def receipt(house: House, call: Call) -> Reply:
     """Serve the receipt of one entry with its proof in the newest checkpoint."""
     reader_of(house, call)
     confirmed = house.sequencer.confirmed
@@ -123,12 +122,12 @@ async def receipt(house: House, call: Call) -> web.Response:
 # -- health and documents ----------------------------------------------------------------------------------------------
 
 
-async def livez(call: Call) -> web.Response:
+async def livez(call: Call) -> Reply:
     """Say that the process runs."""
     return plain(b"ok\n", TEXT)
 
 
-async def readyz(house: House, call: Call) -> web.Response:
+async def readyz(house: House, call: Call) -> Reply:
     """Say whether decisions can be asked for: not while stopping, not after a Fatal."""
     if house.is_draining():
         raise Refusable("draining", "This gateway is stopping.", {"Retry-After": "5"})
@@ -137,6 +136,6 @@ async def readyz(house: House, call: Call) -> web.Response:
     return plain(b"ready\n", TEXT)
 
 
-async def file(content_type: str, body: bytes, call: Call) -> web.Response:
+async def file(content_type: str, body: bytes, call: Call) -> Reply:
     """Serve bytes that stay the same while the gateway runs."""
     return plain(body, content_type)

@@ -1,25 +1,17 @@
 """What a stranger may cost us: sizes, deadlines, connections and rates, each with its reason.
 
 The figures are those of docs/protocol.md (limits of the door). aiohttp limits lines, fields and headers, but leaves a
-trickled body open for ever and caps no connections; both are closed here. A message that never becomes a request (bad
-HTTP) is answered as a problem as well, without aiohttp's own text and version.
+trickled body open for ever and caps no connections; both are closed here and in connection.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from aiohttp import http_parser, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_parser import RawRequestMessage
+from aiohttp import http_parser
 from aiohttp.streams import StreamReader
-
-if TYPE_CHECKING:
-    from gateway.config import Settings
 
 BODY_BYTES_MAX = 65_536  # the core allows less (24 KiB); this bound is for what is read before anything is understood
 LINE_BYTES_MAX = 4_096  # method and target
@@ -27,11 +19,6 @@ FIELD_BYTES_MAX = 8_190
 HEADERS_MAX = 64
 LINGERING_SECONDS = 5  # how long an unread rest of a refused body is read and thrown away
 PRINCIPALS_MAX = 65_536  # buckets kept; a full bucket is as good as none
-
-_log = logging.getLogger("tallystick.web")
-
-ErrorResponse = Callable[[int], web.Response]
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class BodyTooLarge(Exception):
@@ -60,12 +47,11 @@ def require_c_parser() -> None:
         raise UnsafeParser("aiohttp runs without its C parser; install its wheel, or unset AIOHTTP_NO_EXTENSIONS")
 
 
-async def read_body(request: web.BaseRequest, deadline_s: float) -> bytes:
+async def read_body(stream: StreamReader, deadline_s: float) -> bytes:
     """Return the body as it came over the wire, read once; raises BodyTooLarge or BodyTooSlow.
 
     A body that arrived in one packet with its header, nearly every one, costs neither a timer nor a loop turn.
     """
-    stream = request.content
     if stream.is_eof():
         body = stream.read_nowait()
         if len(body) > BODY_BYTES_MAX:
@@ -159,63 +145,3 @@ class Buckets:
         self._levels = {who: row for who, row in self._levels.items() if now_s - row[1] < full_after_s}
         if len(self._levels) > PRINCIPALS_MAX // 2:
             self._levels = dict(list(self._levels.items())[len(self._levels) // 2 :])
-
-
-class _Protocol(web.RequestHandler):
-    """aiohttp's connection, but what is not HTTP is answered in our words and logged without a traceback."""
-
-    __slots__ = ()
-
-    def handle_error(
-        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
-    ) -> web.StreamResponse:
-        """Return the problem for a message that could not be parsed, and close the connection."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("an answer was already under way")
-        _log.info("bad_http", extra={"fields": {"status": status, "error": type(exc).__name__}})
-        manager = self._manager
-        assert isinstance(manager, Server), "this protocol is made by our server only"
-        response = manager.error_response(status)
-        response.force_close()
-        return response
-
-
-class Server(web.Server):
-    """The low-level aiohttp server with a cap on connections: `handler` gets every request, parsed and unrouted."""
-
-    def __init__(self, handler: Handler, *, error_response: ErrorResponse, settings: Settings) -> None:
-        require_c_parser()
-        super().__init__(handler, request_factory=self._new_request, handler_cancellation=False)
-        self.error_response = error_response
-        self._connections_max = settings.connections_max
-        self._keepalive_seconds = settings.keepalive_seconds
-
-    def __call__(self) -> web.RequestHandler:
-        """Make the protocol of one new connection; wrong limits must fail, never fall back to aiohttp's own."""
-        return _Protocol(
-            self,
-            loop=self._loop,
-            keepalive_timeout=self._keepalive_seconds,
-            lingering_time=LINGERING_SECONDS,
-            max_line_size=LINE_BYTES_MAX,
-            max_field_size=FIELD_BYTES_MAX,
-            max_headers=HEADERS_MAX,
-            auto_decompress=False,
-            access_log=None,  # type: ignore[arg-type]  # aiohttp: None turns its own log off
-        )
-
-    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Note a new connection, or close it when there are too many."""
-        super().connection_made(handler, transport)
-        if len(self._connections) > self._connections_max:
-            transport.abort()
-
-    def _new_request(
-        self,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: web.RequestHandler,
-        writer: AbstractStreamWriter,
-        task: asyncio.Task[None],
-    ) -> web.BaseRequest:
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=BODY_BYTES_MAX)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 import orjson
-from aiohttp import web
 
 from gateway.core import waitview
 from gateway.core.intake import SignedRead
 from gateway.core.state import Agent
 from gateway.web.access import reader_of
+from gateway.web.connection import Reply
 from gateway.web.house import JSON, House
 from gateway.web.problem import Refusable
 from gateway.web.routes import Call, plain
@@ -19,7 +19,7 @@ from verifier.did import decode_did
 from verifier.wire import Malformed
 
 
-async def wait(house: House, call: Call) -> web.Response:
+async def wait(house: House, call: Call) -> Reply:
     """Show who holds what and who was refused, for every resource or the one of `?resource=`."""
     _admit(house, call)
     name, _, value = call.query.partition("=")
@@ -30,7 +30,7 @@ async def wait(house: House, call: Call) -> web.Response:
     return _picture(house, waitview.wait_view(house.shelf, house.sequencer.time_ms, parameters, resource))
 
 
-async def leases(house: House, call: Call) -> web.Response:
+async def leases(house: House, call: Call) -> Reply:
     """List the live leases of the holder that the query names."""
     name, _, holder = call.query.partition("=")
     if name != "holder" or not (holder == "me" or _is_did(holder)):
@@ -40,7 +40,7 @@ async def leases(house: House, call: Call) -> web.Response:
     return _picture(house, waitview.leases_view(house.shelf, house.sequencer.time_ms, did))
 
 
-async def agents(house: House, call: Call) -> web.Response:
+async def agents(house: House, call: Call) -> Reply:
     """List every key that was ever enrolled, in the order of enrolment."""
     _admit(house, call)
     enrolled = [record for record in house.shelf.scan("agent/") if isinstance(record, Agent)]
@@ -59,11 +59,11 @@ def _agent_row(agent: Agent) -> dict[str, object]:
 
 def _admit(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
     """Return who looks, unless its address looks too often: a picture walks through every live record."""
-    house.pictures.take(call.request.remote or "")
+    house.pictures.take(call.request.remote)
     return reader_of(house, call, is_signed=is_signed)
 
 
-def _picture(house: House, members: Mapping[str, object]) -> web.Response:
+def _picture(house: House, members: Mapping[str, object]) -> Reply:
     return plain(orjson.dumps({"ok": True, **members}), JSON, Cache_Control=house.cache)
 
 

@@ -19,6 +19,7 @@ from aiohttp import web
 from gateway.core.intake import Rejection
 from gateway.errors import Busy, Fatal
 from gateway.ledger.sequencer import Refused
+from gateway.web.connection import Reply
 from gateway.web.limits import BODY_BYTES_MAX, BodyTooLarge, BodyTooSlow, RateLimited
 from verifier.request import BODY_COMPONENTS
 
@@ -166,7 +167,7 @@ def problem_of(error: BaseException) -> Problem:
             return Problem(ROWS["internal_error"], "The request id finds the cause in the gateway's log.")
 
 
-def render_problem(problem: Problem, request_id: str, now_ms: int) -> web.Response:
+def render_problem(problem: Problem, request_id: str, now_ms: int) -> Reply:
     """Return the response for `problem`; 401 also carries how to sign and the gateway's time."""
     row = problem.row
     body = {
@@ -179,11 +180,11 @@ def render_problem(problem: Problem, request_id: str, now_ms: int) -> web.Respon
         "requestId": request_id,
         **problem.members,
     }
-    headers = {**BASE_HEADERS, "Content-Type": CONTENT_TYPE, "X-Request-Id": request_id, **problem.headers}
+    headers = {**BASE_HEADERS, "Content-Type": CONTENT_TYPE, **problem.headers}
     if row.status == 401:
         body["nowMs"] = now_ms
         headers |= {"Accept-Signature": ACCEPT_SIGNATURE, "WWW-Authenticate": CHALLENGE}
-    return web.Response(status=row.status, body=orjson.dumps(body), headers=headers)
+    return Reply(row.status, orjson.dumps(body), tuple(headers.items()), request_id)
 
 
 def _of_rejection(error: Rejection) -> Problem:

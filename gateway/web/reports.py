@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import orjson
-from aiohttp import web
 
 from gateway.core.dispute import is_contradiction, open_own_checkpoint
+from gateway.web.connection import Reply
 from gateway.web.house import JSON, House
 from gateway.web.limits import read_body
 from gateway.web.problem import Refusable
@@ -17,7 +17,7 @@ from verifier.wire import Malformed
 _EVERYBODY = "everybody"
 
 
-async def report(house: House, call: Call) -> web.Response:
+async def report(house: House, call: Call) -> Reply:
     """Take a checkpoint that somebody holds, and stop granting when our own log key contradicts us in it.
 
     Only our own signature counts. Without it nobody, whatever they claim, can stop this ledger; with it the ledger has
@@ -26,7 +26,7 @@ async def report(house: House, call: Call) -> web.Response:
     house.reports.take(_EVERYBODY)
     if not call.request.headers.get("Content-Type", "").startswith("text/plain"):
         raise Refusable("content_type_wrong", "A checkpoint is sent as text/plain.")
-    body = await read_body(call.request, house.body_seconds)
+    body = await read_body(call.request.content, house.body_seconds)
     found = _our_checkpoint(house, body)
     is_contradiction = await _contradicts(house, found)
     if is_contradiction:

@@ -1,8 +1,8 @@
-"""From a request line to a handler, and from a handler back to one response, one log line and one metric.
+"""From a request line to a handler, and from a handler back to one reply, one log line and one metric.
 
 House rules: the target is taken as it came (`raw_path`), never decoded or normalised, because it is what was signed;
 every request gets a deadline; whatever is raised becomes a problem in one place; headers that must stand on every
-response are put there, once.
+reply are put there, once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from dataclasses import field as dataclass_field
 from time import perf_counter
 from typing import TypeAlias
 
-from aiohttp import web
-
 from gateway.service import WallClock
 from gateway.web import logs
+from gateway.web.connection import Reply, Request
 from gateway.web.limits import Deadlines
 from gateway.web.metrics import Metrics
 from gateway.web.problem import BASE_HEADERS, ROWS, Problem, Refusable, problem_of, render_problem
@@ -31,14 +30,14 @@ _METHODS_LIKE_GET = {"HEAD": "GET"}
 class Call:
     """One request on its way: its target in two parts, and the fields of its log line that handlers fill in."""
 
-    request: web.BaseRequest
+    request: Request
     path: str
     query: str
     rest: str = ""
     fields: dict[str, object] = dataclass_field(default_factory=dict)
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[web.Response]]
+Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Door:
         self._request_prefix = secrets.token_hex(6)
         self._numbers = itertools.count(1)
 
-    async def __call__(self, request: web.BaseRequest) -> web.Response:
+    async def __call__(self, request: Request) -> Reply:
         """Answer one request, whatever happens."""
         started_s = perf_counter()
         request_id = f"{self._request_prefix}-{next(self._numbers)}"
@@ -80,16 +79,16 @@ class Door:
         try:
             route = self._route(call)
             route_name = route.name
-            response = await route.handler(call)
-            response.headers["X-Request-Id"] = request_id
+            reply = await route.handler(call)
+            reply.request_id = request_id
         except (Exception, asyncio.CancelledError) as error:
             problem = problem_of(self._overdue(task, error))
             code = problem.row.code
-            response = render_problem(problem, request_id, self._clock.now_ms())
+            reply = render_problem(problem, request_id, self._clock.now_ms())
         finally:
             self._deadlines.end(task)
-        self._note(call, request_id, route_name, response.status, code, perf_counter() - started_s)
-        return response
+        self._note(call, request_id, route_name, reply.status, code, perf_counter() - started_s)
+        return reply
 
     def _overdue(self, task: asyncio.Task[object], error: BaseException) -> BaseException:
         """Return what ended the handler: a TimeoutError for its deadline; a cancellation by anybody else goes on."""
@@ -100,7 +99,7 @@ class Door:
         task.uncancel()
         return TimeoutError()
 
-    def error_response(self, status: int) -> web.Response:
+    def error_reply(self, status: int) -> Reply:
         """Return the answer to a message that is not HTTP, so has no route and no call."""
         self._metrics.observe("none", status, "bad_http", 0.0)
         problem = Problem(ROWS["bad_http"], "The message could not be read as HTTP/1.1 within the limits.")
@@ -135,7 +134,7 @@ class Door:
         logs.access_line(self._clock.now_ms(), call.fields)
 
 
-def plain(body: bytes, content_type: str, **headers: str) -> web.Response:
-    """Return 200 with the headers of every response; a keyword such as Cache_Control replaces one of them."""
+def plain(body: bytes, content_type: str, **headers: str) -> Reply:
+    """Return 200 with the headers of every reply; a keyword such as Cache_Control replaces one of them."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return web.Response(body=body, headers={**BASE_HEADERS, "Content-Type": content_type, **named})
+    return Reply(200, body, tuple({**BASE_HEADERS, "Content-Type": content_type, **named}.items()))

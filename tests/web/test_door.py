@@ -9,7 +9,9 @@ from aiohttp import web
 
 from gateway.config import Settings
 from gateway.errors import Busy
-from gateway.web.limits import Deadlines, Server
+from gateway.web.connection import Reply as Answer
+from gateway.web.connection import Server
+from gateway.web.limits import Deadlines
 from gateway.web.metrics import Metrics
 from gateway.web.problem import BASE_HEADERS
 from gateway.web.routes import Call, Door, Route, plain
@@ -24,7 +26,7 @@ class Clock:
         return NOW_MS
 
 
-async def echo(call: Call) -> web.Response:
+async def echo(call: Call) -> Answer:
     return plain(f"{call.path}|{call.query}|{call.rest}".encode(), "text/plain")
 
 
@@ -38,7 +40,7 @@ ROUTES = (
 @asynccontextmanager
 async def serving(door: Door) -> AsyncIterator[Callable[[str, str], "asyncio.Future[Reply]"]]:
     """Yield a function that sends one request to the door."""
-    runner = web.ServerRunner(Server(door, error_response=door.error_response, settings=Settings()))
+    runner = web.ServerRunner(Server(door, error_reply=door.error_reply, settings=Settings(), clock=Clock()))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
@@ -97,7 +99,7 @@ async def test_every_answer_has_the_headers_and_an_id_of_its_own() -> None:
 async def test_a_handler_over_its_deadline_is_ended_and_one_within_it_is_not() -> None:
     cancelled = asyncio.Event()
 
-    async def slow(call: Call) -> web.Response:
+    async def slow(call: Call) -> Answer:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -114,7 +116,7 @@ async def test_a_handler_over_its_deadline_is_ended_and_one_within_it_is_not() -
 
 
 async def test_a_handler_that_answers_in_spite_of_its_deadline_is_heard() -> None:
-    async def stubborn(call: Call) -> web.Response:
+    async def stubborn(call: Call) -> Answer:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -135,10 +137,10 @@ async def test_a_cancellation_by_anybody_else_goes_on() -> None:
 
 
 async def test_what_a_handler_raises_becomes_a_problem_and_the_next_request_is_served() -> None:
-    async def busy(call: Call) -> web.Response:
+    async def busy(call: Call) -> Answer:
         raise Busy("disk_full", 5)
 
-    async def broken(call: Call) -> web.Response:
+    async def broken(call: Call) -> Answer:
         raise KeyError("a bug")
 
     extra = (Route("busy", "GET", "/busy", busy), Route("broken", "GET", "/broken", broken))
