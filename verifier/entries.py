@@ -194,8 +194,9 @@ def schemes_of(resources: tuple[str, ...]) -> list[JsonValue]:
 def resources_of(body: JsonObject) -> tuple[str, ...]:
     """Return the resources a checked body names, sorted, each once; empty for a body that names none."""
     single, several = body.get("resource"), body.get("resources")
-    names = [single] if several is None else several
-    return tuple(sorted({name for name in names if isinstance(name, str)})) if isinstance(names, list) else ()
+    if isinstance(several, list):
+        return tuple(sorted({name for name in several if isinstance(name, str)}))
+    return (single,) if several is None and isinstance(single, str) else ()
 
 
 # --- kinds ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -74,10 +75,16 @@ def parse_signature_input(value: str) -> SignatureInput:
     if match is None or None in match.groups():
         raise Malformed(_input_fault(value))
     label, params, covered, created, expires, keyid, _, nonce, _ = match.groups()
+    return SignatureInput(label, _components(covered), params, int(created), int(expires), keyid, nonce)
+
+
+@lru_cache(maxsize=64)
+def _components(covered: str) -> tuple[str, ...]:
+    """Return the names in a list of components; a signer sends the same list each time."""
     components = tuple(covered[1:-1].split('" "'))
     if len(set(components)) != len(components):
         raise Malformed("Signature-Input: a component appears twice; name each once")
-    return SignatureInput(label, components, params, int(created), int(expires), keyid, nonce)
+    return components
 
 
 def _input_fault(value: str) -> str:

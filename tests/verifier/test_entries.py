@@ -26,7 +26,7 @@ from verifier.entries import (
     parse_leaf,
     resources_of,
 )
-from verifier.wire import LEAF_BYTES_MAX, JsonObject, Malformed
+from verifier.wire import LEAF_BYTES_MAX, JsonObject, JsonValue, Malformed
 
 WHOM: JsonObject = {"ledger": maker.ORIGIN, "actorDid": maker.ALICE.did}
 
@@ -148,6 +148,16 @@ def test_resources_of_a_body_are_sorted_and_each_once() -> None:
     assert resources_of({"resource": "b:x"}) == ("b:x",)
     assert resources_of({"resources": ["b:x", "a:x", "b:x"]}) == ("a:x", "b:x")
     assert resources_of({}) == ()
+
+
+NAMED = st.none() | st.integers(0, 1) | st.text("ab:", max_size=2)
+
+
+@given(NAMED, NAMED | st.lists(NAMED, max_size=4))
+def test_one_name_alone_gives_what_a_list_of_it_gives(single: JsonValue, several: JsonValue) -> None:
+    body: JsonObject = {"resource": single, "resources": several}
+    names = [single] if several is None else several if isinstance(several, list) else []
+    assert resources_of(body) == tuple(sorted({name for name in names if isinstance(name, str)}))
 
 
 def test_a_body_is_measured_as_it_stands_in_the_leaf() -> None:
