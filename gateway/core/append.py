@@ -187,7 +187,9 @@ class _Page:
     def take_command(self, command: Command) -> Answer:
         """End what the command would touch and whose time has come, then decide it and write its entry."""
         request = command.request
-        self.expire(touched_leases(self.draft, request.body, self.tail.time_ms))
+        ended = touched_leases(self.draft, request.body, self.tail.time_ms)
+        if ended:
+            self.expire(ended)
         context = self.context(command.anchor_is_known)
         outcome = decide(self.draft, request, command.decide, context)
         if not isinstance(outcome, Decision):

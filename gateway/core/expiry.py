@@ -33,7 +33,9 @@ def touched_leases(draft: Draft, body: JsonObject, t_ms: int) -> tuple[Lease, ..
     if named is not None:
         touched[named.lease_id] = named
     ended = [lease for lease in touched.values() if effective_end_ms(draft, lease) <= t_ms]
-    return tuple(sorted(ended, key=lambda lease: (lease.expires_at_ms, lease.fencing_token)))
+    if len(ended) > 1:
+        ended.sort(key=lambda lease: (lease.expires_at_ms, lease.fencing_token))
+    return tuple(ended)
 
 
 def expire(draft: Draft, lease: Lease, context: Context) -> Decision:

@@ -189,11 +189,7 @@ def _spent_key(kind: str, principal: str, name: str) -> str:
 
 def due_ms_of(record: Record) -> int | None:
     """Return from when on a record may be forgotten, in ms of log time, or None while only an entry may remove it."""
-    match record:
-        case Waits() | Ended() | Idempotency() | Nonce():
-            return record.until_ms
-        case _:
-            return None
+    return getattr(record, "until_ms", None)
 
 
 def _camel(name: str) -> str:
@@ -275,15 +271,13 @@ class Draft:
     def get(self, key: str) -> Record | None:
         return self._changes[key] if key in self._changes else self._below(key)
 
-    def put(self, key: str, record: Record) -> None:
-        self._write(key, record)
-
-    def delete(self, key: str) -> None:
-        self._write(key, None)
-
-    def _write(self, key: str, record: Record | None) -> None:
+    def put(self, key: str, record: Record | None) -> None:
+        """Put a record under its key; None takes away what is there."""
         self._undo.append((key, key in self._changes, self._changes.get(key)))
         self._changes[key] = record
+
+    def delete(self, key: str) -> None:
+        self.put(key, None)
 
     def savepoint(self) -> int:
         """Return a mark that `rollback` understands."""
