@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from gateway.errors import Fatal
 from gateway.store.contract import Reading
@@ -33,13 +34,18 @@ class Edge:
 EMPTY_EDGE = Edge(0, ())
 
 
+# One level of a batch's tree: the index of its last node, that node's hash (complete or not), the index of the first
+# new complete node, the new complete nodes, and the peak left of them.
+_Row: TypeAlias = tuple[int, bytes, int, Sequence[bytes], bytes | None]
+
+
 class Growth:
     """A tree after a batch of leaves: the new edge and root, the new hashes, and each new leaf's path.
 
     `hashes` are the subtrees that the batch completed, in the store's order (`contract.node_position`).
     """
 
-    __slots__ = ("_base", "_new", "_partial", "before", "edge", "hashes", "root")
+    __slots__ = ("_base", "_new", "_rows", "before", "edge", "hashes", "root")
 
     def __init__(self, before: Edge, leaf_hashes: Sequence[bytes]) -> None:
         self.before = before
@@ -48,7 +54,7 @@ class Growth:
         peaks = list(before.peaks)
         self.hashes = self._append(peaks, leaf_hashes)
         self.edge = Edge(before.size + len(leaf_hashes), tuple(peaks))
-        self._partial = _partials(self.edge)
+        self._rows = self._rows_of_path()
         self.root = self.edge.root
 
     def _append(self, peaks: list[bytes | None], leaf_hashes: Sequence[bytes]) -> tuple[bytes, ...]:
@@ -78,28 +84,32 @@ class Growth:
     def path(self, index: int) -> tuple[bytes, ...]:
         """Return the inclusion path of a leaf of this batch in the tree after it, leaf's sibling first."""
         assert self.before.size <= index < self.edge.size, "only leaves of this batch are proven here"
-        path, size, level = [], self.edge.size, 0
-        while size > 1:
+        path = []
+        for last, end, base, nodes, peak in self._rows:
             sibling = index ^ 1
-            if sibling < size - 1 or (sibling == size - 1 and self._is_complete(level, sibling)):
-                path.append(self._node(level, sibling))
-            elif sibling == size - 1:
-                path.append(self._partial[level])
+            if base <= sibling < last:
+                path.append(nodes[sibling - base])
+            elif sibling < base:
+                assert peak is not None, "the left sibling of a growing subtree is a peak of the tree before"
+                path.append(peak)
+            elif sibling == last:
+                path.append(end)
             index >>= 1
-            size = (size + 1) >> 1
-            level += 1
         return tuple(path)
 
-    def _is_complete(self, level: int, index: int) -> bool:
-        return (index + 1) << level <= self.edge.size
-
-    def _node(self, level: int, index: int) -> bytes:
-        """Return a complete node next to this batch: one of its own, or a peak of the tree before."""
-        if level < len(self._new) and index >= self._base[level]:
-            return self._new[level][index - self._base[level]]
-        peak = self.before.peaks[level]
-        assert peak is not None, "the left sibling of a growing subtree is a peak of the tree before"
-        return peak
+    def _rows_of_path(self) -> list[_Row]:
+        """Return what a path looks at on each level, made once for all leaves of the batch."""
+        rows: list[_Row] = []
+        if self.edge.size == self.before.size:
+            return rows
+        partials, peaks = _partials(self.edge), (*self.before.peaks, None)
+        for level in range((self.edge.size - 1).bit_length()):
+            last = (self.edge.size - 1) >> level
+            nodes, base = (self._new[level], self._base[level]) if level < len(self._new) else ([], last)
+            is_complete = (last + 1) << level <= self.edge.size
+            end = nodes[-1] if is_complete else partials[level]
+            rows.append((last, end, base, nodes, peaks[level] if level < len(peaks) else None))
+        return rows
 
 
 def _partials(edge: Edge) -> tuple[bytes, ...]:
