@@ -65,11 +65,11 @@ class GatheringHandler(logging.Handler):
         except Exception:
             self.handleError(record)
 
-    def take(self, line: str, *, is_urgent: bool = False) -> None:
-        """Take one finished line, from any thread."""
+    def take(self, line: str, *, is_urgent: bool = False, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Take one finished line, from any thread; who knows that it runs in `loop` saves us the question."""
         with self.lock or nullcontext():
             self._lines.append(line)
-            if is_urgent or not self._schedule():
+            if is_urgent or not self._schedule(loop):
                 self.flush()
 
     def flush(self) -> None:
@@ -80,10 +80,10 @@ class GatheringHandler(logging.Handler):
                 self._stream.write("\n".join(lines) + "\n")
                 self._stream.flush()
 
-    def _schedule(self) -> bool:
+    def _schedule(self, loop: asyncio.AbstractEventLoop | None) -> bool:
         """Make sure that the loop of this thread will flush; False when there is none."""
         try:
-            loop = asyncio.get_running_loop()
+            loop = loop or asyncio.get_running_loop()
         except RuntimeError:
             return False
         if loop is not self._scheduled_on:
@@ -106,8 +106,8 @@ def configure(level: str, stream: TextIO = sys.stderr) -> None:
     logging.getLogger("asyncio").setLevel("WARNING")
 
 
-def access_line(time_ms: int, fields: Mapping[str, object]) -> None:
-    """Write the one line of a finished request.
+def access_line(time_ms: int, fields: Mapping[str, object], loop: asyncio.AbstractEventLoop) -> None:
+    """Write the one line of a finished request; called within `loop`.
 
     It goes round `logging`, whose record and walk through handlers cost five times the line (6 µs of a request's 100).
     """
@@ -116,4 +116,4 @@ def access_line(time_ms: int, fields: Mapping[str, object]) -> None:
     for handler in logging.root.handlers:
         if isinstance(handler, GatheringHandler):
             line = {"timeMs": time_ms, "level": "INFO", "logger": ACCESS.name, "event": "request", **fields}
-            handler.take(orjson.dumps(line).decode())
+            handler.take(orjson.dumps(line).decode(), loop=loop)

@@ -73,8 +73,7 @@ class Door:
         request_id = f"{self._request_prefix}-{next(self._numbers)}"
         call = Call(request, "", "")
         route_name, code = "none", ""
-        task = asyncio.current_task()
-        assert task is not None, "a handler runs in a task"
+        task = request.task
         self._deadlines.begin(task)
         try:
             route = self._route(call)
@@ -131,7 +130,7 @@ class Door:
         call.fields.update(
             requestId=request_id, route=route, status=status, code=code, duration_ms=round(seconds * 1000, 3)
         )
-        logs.access_line(self._clock.now_ms(), call.fields)
+        logs.access_line(self._clock.now_ms(), call.fields, call.request.task.get_loop())
 
 
 def plain(body: bytes, content_type: str, **headers: str) -> Reply:

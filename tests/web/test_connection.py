@@ -273,12 +273,15 @@ async def test_pipelined_requests_are_answered_in_order(count: int) -> None:
         writer.close()
 
 
-async def test_bad_http_behind_a_good_request_is_answered_after_it() -> None:
+async def test_bad_http_behind_a_good_request_is_refused_and_ends_the_connection() -> None:
     async with house() as place:
         reader, writer = await place.connect()
-        writer.write(GET % 1 + b"GET /echo HTTP/1.1\r\nHost: x\r\nBad Name: x\r\n\r\n")
-        assert b" 400 " in (await answer(reader))[0].split(b"\r\n")[0] or place.entered == ["1"]
-        await rest(reader)
+        writer.write(GET % 1)
+        assert (await answer(reader))[1] == b"1"
+        writer.write(b"GET /echo?2 HTTP/1.1\r\nHost: x\r\nBad Name: x\r\n\r\n" + GET % 3)
+        reply = parse_reply(await rest(reader))
+        assert (reply.status, reply.json["code"]) == (400, "bad_http")
+        assert place.entered == ["1"]
         writer.close()
 
 
