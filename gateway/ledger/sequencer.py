@@ -4,7 +4,8 @@ House rules of this file:
 
 * One task owns the tail. Others hand it commands through a bounded line and wait; when the line is full they are
   told so (`Busy`). A waiter that goes away abandons its answer and nothing else.
-* A batch is what is waiting when the writer is free, at most BATCH_MAX. It never lingers for more.
+* A batch is what has arrived when the writer is free, at most BATCH_MAX. It turns the loop a few times to let in what
+  lies in the sockets, and never waits for a clock.
 * Decide, hash and sign on the loop's thread; look up and commit on one named thread. Nobody can cancel a COMMIT there.
 * Commit, then sign, then answer. What was not committed has not happened, so nothing of it is signed or shown, and
   `confirmed` moves only after both. Signatures go into the store with the next batch, at idle, or at stop; until then
@@ -58,6 +59,8 @@ from verifier.checkpoint import Checkpoint
 __all__ = ["Answer", "Confirmed", "Counters", "Refused", "Sequencer", "Trace"]
 
 BATCH_MAX = 256
+GATHER_TURNS_QUIET = 3  # a request needs about two turns from its socket to the line
+GATHER_TURNS_MAX = 128  # of a few requests each: nobody in line waits longer than for a batch
 ATTEMPTS_MAX = 3  # for one batch; a head that moves again and again has another writer
 ANCHORS_MAX = 8_192  # newest (size, root) kept in memory; older ones are looked up
 CARRIED_MAX = 4_096  # nonces burnt by replays that wait for a commit to go along with
@@ -246,10 +249,22 @@ class Sequencer:
         """Decide everything that waits, and do what a tick asks for between two batches."""
         while self._line or self._has_tick:
             if self._line:
+                await self._gather()
                 await self._serve(self._line.take(BATCH_MAX))
             if self._has_tick:
                 self._has_tick = False
                 await self._on_tick()
+
+    async def _gather(self) -> None:
+        """Let in who is at the door: turn the loop while turns bring commands. No timer, so an idle gateway goes on at
+        once, and a busy one reads requests that it would read anyway before the next commit, not during it."""
+        quiet = 0
+        for _ in range(GATHER_TURNS_MAX):
+            before = len(self._line)
+            if quiet == GATHER_TURNS_QUIET or before >= BATCH_MAX or self._is_stopping:
+                return
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._line) == before else 0
 
     async def _on_tick(self) -> None:
         """End due leases, then upkeep: one step only while others wait, for each batch ends leases as well."""

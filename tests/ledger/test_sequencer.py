@@ -198,6 +198,34 @@ async def test_what_waits_becomes_one_batch(world: World) -> None:
     world.audit()
 
 
+async def test_what_comes_in_with_the_next_turns_of_the_loop_joins_the_batch(world: World) -> None:
+    """A request needs some turns from its socket to the line; nobody waits for a clock."""
+    before = world.sequencer.counters.batches
+
+    async def late(turns: int) -> Answer:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return await world.ask(acquire("A", f"repo:{turns}"))
+
+    answers = await asyncio.gather(*(late(turns) for turns in range(0, 20, 2)))
+    assert len({answer.checkpoint for answer in answers}) == 1
+    assert world.sequencer.counters.batches == before + 1
+    world.audit()
+
+
+async def test_a_trickle_without_end_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequencer, "GATHER_TURNS_MAX", 4)
+    first = asyncio.ensure_future(world.ask(acquire("A", "repo:first")))
+    others = []
+    for turn_number in range(200):
+        others.append(asyncio.ensure_future(world.ask(acquire("B", f"repo:{turn_number}"))))
+        await asyncio.sleep(0)
+    batch = parse_checkpoint((await first).checkpoint).size
+    last = [parse_checkpoint(answer.checkpoint).size for answer in await asyncio.gather(*others)][-1]
+    assert batch < last
+    world.audit()
+
+
 async def test_concurrent_claims_of_one_resource_give_exactly_one_grant_per_round(world: World) -> None:
     for number in range(60):
         file = f"lock:round/{number}"
