@@ -23,7 +23,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
@@ -52,6 +51,7 @@ from gateway.ledger.turn import (
     repeated,
     result_of,
 )
+from gateway.ledger.worker import Worker
 from gateway.signer import Signer
 from gateway.store.contract import SignedBatch, Store, StoredBatch, Upkeep
 from verifier.checkpoint import Checkpoint
@@ -125,7 +125,7 @@ class Sequencer:
         self._trace = trace
         self._is_clock_accepted = is_clock_accepted
         self._sweeps = sweeps
-        self._thread = ThreadPoolExecutor(1, "tallystick-commit")
+        self._thread = Worker("tallystick-commit")
         self._line = Line()
         self._wake = asyncio.Event()
         self._book: Book | None = None  # None: must be read from the store before anything is decided
@@ -500,4 +500,4 @@ class Sequencer:
 
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking call in the commit thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *args, **kwargs))
+        return await self._thread.call(partial(call, *args, **kwargs))
