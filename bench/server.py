@@ -144,6 +144,7 @@ async def serve(folder: Path, port: int) -> None:
                 "did": agent_key(1).did,
             }
         )
+        app.settle()
         await obey(stages, gateway)
         await runner.cleanup()
 

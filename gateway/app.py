@@ -70,6 +70,16 @@ class Drain:
     is_draining: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LogTime:
+    """The time at which the doors judge signatures: the ledger's, as decisions will, not a wall clock that was set."""
+
+    sequencer: Sequencer
+
+    def now_ms(self) -> int:
+        return self.sequencer.time_ms
+
+
 @dataclass(slots=True)
 class Gateway:
     """A running gateway, as its starter sees it. `url` is where it listens, `metrics_url` empty when that is off."""
@@ -92,11 +102,19 @@ async def serve(folder: Path, settings: Settings, *, is_clock_accepted: bool = F
     async with running(folder, settings, is_clock_accepted=is_clock_accepted) as gateway:
         fields = {"url": gateway.url, "origin": gateway.ledger.origin, "metrics": gateway.metrics_url}
         _log.info("serving", extra={"fields": fields})
+        _log.warning("without a witness only clients can notice that this ledger was restored from an older copy")
         if gateway.ledger.is_dev and settings.listen_host not in LOOPBACK:
             _log.warning("a throw-away ledger, where any key may act, listens on more than this machine")
+        settle()
         await stop.wait()
         _log.info("draining")
     _log.info("stopped")
+
+
+def settle() -> None:
+    """Tell the collector, once per process, that everything made so far stays: it need never look there again."""
+    gc.collect()
+    gc.freeze()
 
 
 @asynccontextmanager
@@ -123,7 +141,7 @@ async def running(
         )
         stack.push_async_callback(sequencer.stop)
         await sequencer.start()
-        house = _house(folder, settings, ledger, sequencer, signer, clock, drain)
+        house = _house(folder, settings, ledger, sequencer, signer, LogTime(sequencer), drain)
         stack.push_async_callback(house.reads.close)
         metrics = Metrics()
         door = Door(routes(house), clock=clock, metrics=metrics, handler_seconds=settings.handler_seconds)
@@ -167,7 +185,7 @@ def load_signer(folder: Path, ledger: Ledger) -> Signer:
 
 
 def _house(
-    folder: Path, settings: Settings, ledger: Ledger, sequencer: Sequencer, signer: Signer, clock: Clocks, drain: Drain
+    folder: Path, settings: Settings, ledger: Ledger, sequencer: Sequencer, signer: Signer, clock: LogTime, drain: Drain
 ) -> House:
     parameters = ledger.parameters
     limiter = Buckets(rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic)
@@ -189,7 +207,7 @@ def _house(
     )
 
 
-def _first_use(folder: Path, ledger: Ledger, clock: Clocks) -> FirstUse | None:
+def _first_use(folder: Path, ledger: Ledger, clock: LogTime) -> FirstUse | None:
     if not ledger.is_dev:
         return None
     operator = load_key(folder / "operator" / "agent.key", purpose="operator")

@@ -136,6 +136,7 @@ def test_an_origin_that_is_none_is_refused(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_serve_without_a_ledger_names_init(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scenario 58: no key is ever made silently; a start without keys is refused."""
     assert main(["serve", "--data", str(tmp_path / "data")]) == 1
     assert "tallystick init --data" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -88,7 +88,7 @@ async def test_a_replay_has_the_same_bytes_after_a_restart(tmp_path: Path) -> No
 
 
 async def test_a_client_that_went_away_finds_the_same_receipt_on_retry(public: World) -> None:
-    """The request is sent and the connection cut at once; the commit happens all the same, exactly once."""
+    """Scenarios L12, L55: the connection is cut at once; the commit happens all the same, exactly once."""
     key = await public.agent("a")
     size = public.gateway.house.sequencer.confirmed.size
     message = public.signed(key, "lease.acquire", resource="lock:x", idempotency_key="k4")

@@ -26,6 +26,7 @@ SETTINGS = Settings(listen_port=0, metrics_port=0)
 async def test_every_request_under_way_when_the_gateway_stops_is_answered_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Scenario 18."""
     made = make(tmp_path / "data")
     async with world(tmp_path / "data", made) as place:
         key = await place.agent("a")

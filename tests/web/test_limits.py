@@ -49,11 +49,13 @@ async def test_a_silent_connection_is_closed(impatient: World, beginning: bytes)
 
 
 async def test_a_body_over_the_bound_is_refused_unread(public: World) -> None:
+    """Scenario 48."""
     body = b"x" * (BODY_BYTES_MAX + 1)
     check_problem(await public.send(Message("POST", PATH, (("host", AUTHORITY),), body)), "body_too_large", 413)
 
 
 async def test_a_chunked_body_over_the_bound_is_refused(public: World) -> None:
+    """Scenario 48."""
     chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
     content = (HEAD + "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n").encode() + chunk * 5 + b"0\r\n\r\n"
     check_problem(await send_raw(public.gateway.url, content), "body_too_large", 413)
@@ -69,6 +71,7 @@ async def test_a_signed_body_in_chunks_is_the_same_body(public: World) -> None:
 
 
 async def test_a_content_length_that_promises_too_much_ends_at_the_deadline(impatient: World) -> None:
+    """Scenario 48."""
     message = impatient.signed(await impatient.agent("a"), "lease.acquire", resource="lock:x")
     content = message.encode().replace(b"content-length: %d" % len(message.body), b"content-length: 5000")
     check_problem(await send_raw(impatient.gateway.url, content), "body_too_slow", 408)

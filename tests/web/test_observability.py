@@ -54,7 +54,7 @@ async def test_a_refused_request_is_logged_with_its_code(public: World, lines: i
 
 
 async def test_nothing_secret_or_private_is_ever_logged(public: World, lines: io.StringIO) -> None:
-    """Recognisable bodies, signatures, nonces, keys, bearer values and broken headers; then every line is read."""
+    """Scenario 60: recognisable bodies, signatures, nonces, keys and bearer values; then every line is read."""
     key = await public.agent("a")
     message = public.signed(key, "lease.acquire", resource="lock:SECRETNAME", idempotency_key="SECRETKEY",
                             nonce="SECRETNONCE" * 3)  # fmt: skip

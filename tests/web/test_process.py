@@ -47,6 +47,7 @@ def test_dev_prints_how_to_join_and_starts_again_on_its_own_ledger(tmp_path: Pat
 
 
 def test_a_second_gateway_on_the_same_ledger_names_the_first_and_leaves_it_alone(tmp_path: Path) -> None:
+    """Scenario 17."""
     with Gateway(tmp_path / "data", "--metrics-port", "0") as gateway:
         second = serve(gateway.data, "--listen", f"127.0.0.1:{free_port()}", "--metrics-port", "0")
         assert second.returncode == 1
