@@ -137,6 +137,7 @@ class Sequencer:
         self._is_stopping = False
         self._failure: Fatal | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- what others see ----------------------------------------------------------------------------------------------
 
@@ -180,6 +181,7 @@ class Sequencer:
         except BaseException:
             self._thread.shutdown()
             raise
+        self._loop = asyncio.get_running_loop()
         self._tasks = [asyncio.create_task(self._run(), name="sequencer")]
         if self._sweeps:
             self._tasks.append(asyncio.create_task(self._sweep(), name="sweeper"))
@@ -213,7 +215,8 @@ class Sequencer:
         self._thread.shutdown()
 
     def _future(self) -> asyncio.Future[Answer | None]:
-        return asyncio.get_running_loop().create_future()
+        # Asking for the running loop is a system call on Python 3.11, and this is done for each receipt.
+        return (self._loop or asyncio.get_running_loop()).create_future()
 
     async def _wait(self, waiting: Waiting) -> Answer | None:
         """Stand in line and wait; who is cancelled here leaves the command in the line."""
