@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -59,17 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The one place that ends without a report: there is no memory, no reader, or no wish for one.
         sys.stderr.write(f"tallystick-verify: stopped by {type(error).__name__}; nothing was judged\n")
         if isinstance(error, BrokenPipeError):
-            _close_output()
+            with suppress(BrokenPipeError):  # now, or the interpreter tries again at its end and spoils the exit code
+                sys.stdout.close()
         return 2
     return report.exit_code
-
-
-def _close_output() -> None:
-    """Close the broken output now, or the interpreter tries again at its end and spoils the exit code."""
-    try:
-        sys.stdout.close()
-    except BrokenPipeError:
-        return
 
 
 def _run(options: argparse.Namespace) -> Report:
@@ -98,9 +92,7 @@ def _pins(options: argparse.Namespace) -> Keyring:
     policy = None if options.policy is None else read_bounded(options.policy, TEXT_BYTES_MAX)
     keyring = open_keyring(root=root, document=document, policy=policy)
     if (keyring.version or 0) < options.min_keys_version:
-        raise Malformed(
-            f"the key document has version {keyring.version}, at least {options.min_keys_version} is wanted"
-        )
+        raise Malformed(f"the key document's version {keyring.version} is below {options.min_keys_version}")
     return keyring
 
 

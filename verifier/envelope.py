@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verifier.wire import (
-    LEAF_BYTES_MAX,
-    PROOF_BYTES_MAX,
-    RECEIPT_BYTES_MAX,
-    JsonValue,
-    Malformed,
-    decode_base64,
-    parse_json,
-)
+from verifier import wire
+from verifier.wire import JsonValue, Malformed, decode_base64
 
 PAYLOAD_TYPE = "application/vnd.tallystick.leaf.v1+json"
 _MEMBERS = {"payloadType", "payload", "signatures", "proof"}
@@ -39,8 +32,8 @@ def pre_authentication(leaf: bytes) -> bytes:
 
 def open_envelope(unverified_bytes: bytes) -> Envelope:
     """Return the parts of a receipt: exactly the members, exactly one signature. Malformed; TooLarge above a bound."""
-    _check_size("receipt", len(unverified_bytes), RECEIPT_BYTES_MAX)
-    envelope = parse_json(unverified_bytes, bytes_max=RECEIPT_BYTES_MAX)
+    _check_size("receipt", len(unverified_bytes), wire.RECEIPT_BYTES_MAX)
+    envelope = wire.parse_json(unverified_bytes, bytes_max=wire.RECEIPT_BYTES_MAX)
     if envelope.keys() != _MEMBERS or envelope["payloadType"] != PAYLOAD_TYPE:
         raise Malformed(f"a receipt has exactly payloadType ({PAYLOAD_TYPE}), payload, signatures and proof")
     signatures = envelope["signatures"]
@@ -48,8 +41,8 @@ def open_envelope(unverified_bytes: bytes) -> Envelope:
     if not isinstance(row, dict) or row.keys() != {"keyid", "sig"}:
         raise Malformed("signatures: exactly one, with exactly keyid and sig")
     leaf, proof = decode_base64(_text(envelope["payload"])), _text(envelope["proof"]).encode("utf-8")
-    _check_size("leaf", len(leaf), LEAF_BYTES_MAX)
-    _check_size("proof", len(proof), PROOF_BYTES_MAX)
+    _check_size("leaf", len(leaf), wire.LEAF_BYTES_MAX)
+    _check_size("proof", len(proof), wire.PROOF_BYTES_MAX)
     return Envelope(leaf, _text(row["keyid"]), decode_base64(_text(row["sig"]), 64), proof)
 
 

@@ -10,21 +10,9 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from verifier import request
 from verifier.did import decode_did
 from verifier.entries import ACTION_PATHS, AUTHORITY, Leaf, body_difference, check_body, full_type
-from verifier.request import (
-    BODY_COMPONENTS,
-    CONTENT_TYPE,
-    Anchor,
-    SignatureInput,
-    content_digest,
-    is_path,
-    is_query,
-    parse_anchor,
-    parse_idempotency_key,
-    parse_signature_input,
-    signature_base,
-)
 from verifier.sig import is_valid
 from verifier.wire import BODY_BYTES_MAX, Malformed, decode_base64, parse_json
 
@@ -35,11 +23,11 @@ class Evidence(NamedTuple):
     """What step 10 found in one leaf: `faults` as (code, text), in order; the other two are None when unreadable."""
 
     faults: tuple[tuple[str, str], ...]
-    signature_input: SignatureInput | None = None
-    anchor: Anchor | None = None
+    signature_input: request.SignatureInput | None = None
+    anchor: request.Anchor | None = None
 
 
-_Faults = list[tuple[str, str]]
+_Row = tuple[str, bool, str]  # code, whether the fault is there, text
 
 
 def check_evidence(leaf: Leaf, authorities: Collection[str] | None = None) -> Evidence:
@@ -52,92 +40,74 @@ def check_evidence(leaf: Leaf, authorities: Collection[str] | None = None) -> Ev
     if evidence is None:
         return Evidence((("evidence_missing", "an entry caused by a request carries it as evidence; there is none"),))
     try:
-        signed = parse_signature_input(evidence["signatureInput"])
+        signed = request.parse_signature_input(evidence["signatureInput"])
         signature = decode_base64(evidence["signature"], 64)
-        anchor = parse_anchor(evidence["anchor"])
-        parse_idempotency_key(f'"{evidence["idempotencyKey"]}"')
+        anchor = request.parse_anchor(evidence["anchor"])
+        request.parse_idempotency_key(f'"{evidence["idempotencyKey"]}"')
         if not _is_target(evidence["authority"], evidence["path"], evidence["query"]):
             raise Malformed("authority, path or query is outside the door's grammar")
     except Malformed as error:
         return Evidence((("evidence_malformed", str(error)),))
-    faults: _Faults = []
-    action = leaf.action or ""
-    _check_target(faults, evidence, action, signed)
-    if authorities is not None and evidence["authority"] not in authorities:
-        faults.append(("authority_wrong", "@authority is not in the list of entry 0"))
-    _check_body(faults, leaf, action, evidence["body"], signed)
-    _check_signature(faults, leaf, evidence, signed, signature)
-    _check_anchor(faults, leaf, anchor)
-    if not signed.is_inside_window(leaf.time_ms):
-        faults.append(("outside_window", "timeMs is outside the request's created and expires, widened by 30 s"))
-    return Evidence(tuple(faults), signed, anchor)
+    rows = (
+        *_target_rows(leaf, evidence, signed, authorities),
+        *_body_rows(leaf, evidence["body"], signed),
+        ("actor_differs", signed.keyid != leaf.actor, "keyid is not the leaf's actor"),
+        _signature_row(evidence, signed, signature),
+        ("anchor_wrong", anchor.origin != leaf.origin, "the request's anchor names another ledger"),
+        ("anchor_wrong", anchor.size > leaf.seq, f"the anchor's size {anchor.size} is above the seq {leaf.seq}"),
+        ("anchor_wrong", anchor.size == 1 and anchor.root != leaf.genesis, "the anchor of size 1 is not the genesis"),
+        ("outside_window", not signed.is_inside_window(leaf.time_ms), "timeMs is outside created to expires, ± 30 s"),
+    )
+    return Evidence(tuple((code, text) for code, is_there, text in rows if is_there), signed, anchor)
 
 
 @lru_cache(maxsize=1_024)
 def _is_target(authority: str, path: str, query: str) -> bool:
     """(a) for the three that are the same in most entries."""
-    return AUTHORITY.check(authority) and is_path(path) and is_query(query)
+    return AUTHORITY.check(authority) and request.is_path(path) and request.is_query(query)
 
 
-def _check_target(faults: _Faults, evidence: Mapping[str, str], action: str, signed: SignatureInput) -> None:
+def _target_rows(
+    leaf: Leaf, evidence: Mapping[str, str], signed: request.SignatureInput, authorities: Collection[str] | None
+) -> tuple[_Row, ...]:
     """(b) and (c): the covered set, and a target that is the action's."""
-    if BODY_COMPONENTS.symmetric_difference(signed.components):
-        text = "the covered components are not exactly the profile's set for a request with a body"
-        faults.append(("components_wrong", text))
-    if evidence["method"] != "POST" or evidence["path"] != ACTION_PATHS.get(action):
-        faults.append(("target_wrong", "method and path are not those of the action that this entry type answers"))
-    if evidence["contentType"] != CONTENT_TYPE:
-        faults.append(("content_type_wrong", f"content-type is not {CONTENT_TYPE}"))
+    target, wanted = (evidence["method"], evidence["path"]), ("POST", ACTION_PATHS.get(leaf.action or ""))
+    is_foreign = authorities is not None and evidence["authority"] not in authorities
+    return (
+        ("components_wrong", set(signed.components) != request.BODY_COMPONENTS, "not exactly the profile's components"),
+        ("authority_wrong", is_foreign, "@authority is not in the list of entry 0"),
+        ("target_wrong", target != wanted, "method and path are not those of the action this entry type answers"),
+        ("content_type_wrong", evidence["contentType"] != request.CONTENT_TYPE, "content-type is not application/json"),
+    )
 
 
-def _check_body(faults: _Faults, leaf: Leaf, action: str, text: str, signed: SignatureInput) -> None:
+def _body_rows(leaf: Leaf, text: str, signed: request.SignatureInput) -> tuple[_Row, ...]:
     """(d): the body by the one strict decoder, and every fact of the leaf in it."""
     try:
         body = parse_json(text.encode("utf-8"), bytes_max=BODY_BYTES_MAX)
-        check_body(action, body)
+        check_body(leaf.action or "", body)
     except ValueError as error:
-        faults.append(("body_malformed", str(error)))
-        return
+        return (("body_malformed", True, str(error)),)
     difference = body_difference(leaf, body)
-    if difference is not None:
-        faults.append(("body_differs", f"member {difference} of the leaf is not what the signed body asks for"))
-    # A delayed release would else end a lease that its signer did not know of.
+    # A delayed release without leaseId would else end a lease that its signer did not know of.
     is_blind = leaf.type == _RELEASED and "leaseId" not in body
-    if is_blind and leaf.number("grantedAtMs") >= (signed.created + 1) * 1000:
-        text = "a release without leaseId ends no lease that was granted after it was signed"
-        faults.append(("released_unseen", text))
-    if body["ledger"] != leaf.origin:
-        faults.append(("wrong_ledger", "the signed body names another ledger"))
-    if body["actorDid"] != leaf.actor:
-        faults.append(("actor_differs", "actorDid of the signed body is not the leaf's actor"))
+    is_unseen = is_blind and leaf.number("grantedAtMs") >= (signed.created + 1) * 1000
+    return (
+        ("body_differs", difference is not None, f"member {difference} of the leaf is not what the body asks for"),
+        ("released_unseen", is_unseen, "without leaseId no lease ends that was granted after the request was signed"),
+        ("wrong_ledger", body["ledger"] != leaf.origin, "the signed body names another ledger"),
+        ("actor_differs", body["actorDid"] != leaf.actor, "actorDid of the signed body is not the leaf's actor"),
+    )
 
 
-def _check_signature(
-    faults: _Faults, leaf: Leaf, evidence: Mapping[str, str], signed: SignatureInput, signature: bytes
-) -> None:
-    """(e): keyid is the actor, and the strict signature over the base that these parts give."""
-    if signed.keyid != leaf.actor:
-        faults.append(("actor_differs", "keyid is not the leaf's actor"))
+def _signature_row(evidence: Mapping[str, str], signed: request.SignatureInput, signature: bytes) -> _Row:
+    """(e): the strict signature over the base that these parts give."""
     try:
-        key = decode_did(signed.keyid)
-        base = signature_base(signed, evidence_values(evidence))
+        key, base = decode_did(signed.keyid), request.signature_base(signed, evidence_values(evidence))
     except Malformed as error:
-        faults.append(("evidence_malformed", str(error)))
-        return
-    if not is_valid(key, base, signature):
-        text = "the request's signature does not fit method, target, headers and body"
-        faults.append(("request_signature_invalid", text))
-
-
-def _check_anchor(faults: _Faults, leaf: Leaf, anchor: Anchor) -> None:
-    """(f) as far as one leaf shows it."""
-    if anchor.origin != leaf.origin:
-        faults.append(("anchor_wrong", "the request's anchor names another ledger"))
-    if anchor.size > leaf.seq:
-        text = f"the request's anchor has size {anchor.size}, the ledger had {leaf.seq} entries then"
-        faults.append(("anchor_wrong", text))
-    if anchor.size == 1 and anchor.root != leaf.genesis:
-        faults.append(("anchor_wrong", "the request's anchor of size 1 is not the leaf's genesis"))
+        return ("evidence_malformed", True, str(error))
+    is_good = is_valid(key, base, signature)
+    return ("request_signature_invalid", not is_good, "the signature does not fit method, target, headers and body")
 
 
 def evidence_values(evidence: Mapping[str, str]) -> dict[str, str]:
@@ -148,7 +118,7 @@ def evidence_values(evidence: Mapping[str, str]) -> dict[str, str]:
         "@path": evidence["path"],
         "@query": evidence["query"],
         "content-type": evidence["contentType"],
-        "content-digest": content_digest(evidence["body"].encode("utf-8")),
+        "content-digest": request.content_digest(evidence["body"].encode("utf-8")),
         "idempotency-key": f'"{evidence["idempotencyKey"]}"',
         "tallystick-anchor": evidence["anchor"],
     }

@@ -116,13 +116,13 @@ def _check_leaf(walk: Walk, leaf: Leaf, keyring: Keyring, proof: Proof | None) -
     """Step 9: the leaf is of the tree it is in, and of the ledger that is pinned."""
     if not leaf.is_known:
         walk.say(9, "type_unknown", f"type {leaf.type} is not known to this version", Outcome.INDETERMINATE)
-    if walk.checkpoint is not None and leaf.origin != walk.checkpoint.origin:
-        walk.say(9, "origin_differs", "the leaf's origin is not the checkpoint's")
-    if proof is not None and leaf.seq != proof.index:
-        walk.say(9, "seq_differs", "the leaf's seq is not its index in the proof")
-    checkpoint, pinned = walk.checkpoint, keyring.genesis(leaf.origin)
-    if proof is not None and checkpoint is not None:
-        walk.is_in_place = (leaf.origin, leaf.seq) == (checkpoint.origin, proof.index)
+    if proof is not None and walk.checkpoint is not None:
+        walk.is_in_place = (leaf.origin, leaf.seq) == (walk.checkpoint.origin, proof.index)
+        if leaf.origin != walk.checkpoint.origin:
+            walk.say(9, "origin_differs", "the leaf's origin is not the checkpoint's")
+        if leaf.seq != proof.index:
+            walk.say(9, "seq_differs", "the leaf's seq is not its index in the proof")
+    pinned = keyring.genesis(leaf.origin)
     if pinned is None:
         walk.note(9, "genesis_not_checked", "genesis: not checked, no key document of this origin")
     elif pinned != (leaf.genesis if leaf.seq else leaf_hash(walk.leaf_bytes)):

@@ -34,32 +34,10 @@ def root_from_inclusion(index: int, size: int, leaf: bytes, path: Sequence[bytes
     inner = (index ^ (size - 1)).bit_length()  # levels at which the leaf's branch is not the tree's right edge
     if len(path) != inner + (index >> inner).bit_count():
         return None
-    return _climb(leaf, index, path, inner)
+    return climb(leaf, index, path, inner)
 
 
-def is_consistent(size1: int, root1: bytes, size2: int, root2: bytes, path: Sequence[bytes]) -> bool:
-    """Say whether `path` proves that the first `size1` leaves of tree (size2, root2) are tree (size1, root1).
-
-    The empty tree is consistent with every tree, by an empty path.
-    """
-    if any(len(part) != HASH_BYTES for part in (root1, root2, *path)) or not 0 <= size1 <= size2:
-        return False
-    if size1 in (0, size2):
-        return not path and root1 == (root2 if size1 == size2 else EMPTY_ROOT)
-    level = (size1 & -size1).bit_length() - 1  # of the last complete subtree of the old tree: where the path begins
-    index = (size1 - 1) >> level
-    inner = (index ^ ((size2 - 1) >> level)).bit_length()
-    if index:
-        seed, path = (path[0] if path else b""), path[1:]
-    else:
-        seed = root1  # the old tree is that subtree, so the path leaves it out
-    if not seed or len(path) != inner + (index >> inner).bit_count():
-        return False
-    old = [part for bit, part in enumerate(path) if bit >= inner or index >> bit & 1]  # what lies left of the old edge
-    return _climb(seed, -1, old, 0) == root1 and _climb(seed, index, path, inner) == root2
-
-
-def _climb(node: bytes, index: int, path: Sequence[bytes], inner: int) -> bytes:
+def climb(node: bytes, index: int, path: Sequence[bytes], inner: int) -> bytes:
     """Return the root above `node`: sides by the bits of `index` for `inner` levels, then every sibling on the left."""
     for level, part in enumerate(path):
         is_right = level >= inner or index >> level & 1

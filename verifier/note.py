@@ -86,9 +86,7 @@ def parse_note(data: bytes) -> Note:
     text, _, signatures = decode_text(data, bytes_max=TEXT_BYTES_MAX).rpartition("\n\n")
     rows = signatures.split("\n")[:-1]
     if not 1 <= len(rows) <= SIGNATURE_LINES_MAX:
-        raise Malformed(
-            f"a note is a text, an empty line, and 1 to {SIGNATURE_LINES_MAX} signature lines with newlines"
-        )
+        raise Malformed(f"a note is a text, an empty line, and 1 to {SIGNATURE_LINES_MAX} whole signature lines")
     note = Note(text + "\n", tuple(map(_parse_line, rows)))
     if encode_note(note) != data:
         raise Malformed("a note is not in its only accepted spelling")

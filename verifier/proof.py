@@ -31,9 +31,7 @@ def parse_proof(data: bytes) -> Proof:
     """Return the proof whose only spelling is `data` (≤ 64 KiB, ≤ 63 hashes); the checkpoint is not parsed here."""
     match = _TEXT.fullmatch(decode_text(data, bytes_max=PROOF_BYTES_MAX))
     if match is None:
-        raise Malformed(
-            "a proof is c2sp.org/tlog-proof@v1, extra, index, at most 63 hashes, an empty line, a checkpoint"
-        )
+        raise Malformed("a proof is its first line, extra, index, at most 63 hashes, an empty line, a checkpoint")
     extra, index, hashes, checkpoint = match.groups()
     path = tuple(decode_base64(row, HASH_BYTES) for row in hashes.split("\n")[:-1])
     extra_bytes = None if extra is None else decode_base64(extra)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
@@ -59,8 +58,7 @@ class SignatureInput(NamedTuple):
         return is_short and self.created * 1000 - skew_ms <= time_ms < self.expires * 1000 + skew_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(NamedTuple):
     """The history a signer saw: the ledger `origin` had `root` (32 bytes) at `size` ≥ 1."""
 
     origin: str

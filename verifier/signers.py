@@ -36,17 +36,15 @@ def check_signers(checkpoint: Checkpoint, keyring: Keyring) -> Signers:
     findings = [*_log_findings(checkpoint, logs), *_size_findings(checkpoint, keyring, signed, is_met)]
     # A key that may not speak for this size, or was stolen, convicts nobody of a split view.
     is_signed = not any(finding.outcome > Outcome.VALID for finding in findings)
-    for name, marks in witnesses.items():
-        if not all(marks):
-            findings.append(Finding(7, "witness_invalid", Outcome.INVALID, f"witness {name}: a line does not verify"))
-    is_sound = is_signed and all(all(marks) for marks in witnesses.values())
+    bad = [name for name, marks in witnesses.items() if not all(marks)]
+    findings += [Finding(7, "witness_invalid", Outcome.INVALID, f"witness {name}: a line is invalid") for name in bad]
     if not is_met:
         text = f"the policy's quorum is not met: {len(good)} of {len(witnesses)} witnesses signed"
         findings.append(Finding(7, "not_witnessed", Outcome.VALID, text if witnesses else "no witness is pinned"))
     level = f"witnessed {len(good)}/{len(witnesses)}" if is_met else "included"
     known = sum(len(marks) for marks in (*(marks for _, marks in logs), *witnesses.values()))
     ignored = len(checkpoint.note.lines) - known
-    return Signers(tuple(findings), is_signed, level if is_sound else "none", ignored)
+    return Signers(tuple(findings), is_signed, level if is_signed and not bad else "none", ignored)
 
 
 def _marks(checkpoint: Checkpoint, key: VerifierKey) -> list[bool]:
@@ -75,9 +73,8 @@ def _size_findings(checkpoint: Checkpoint, keyring: Keyring, signed: list[KeyLin
         yield Finding(6, "size_not_checked", Outcome.VALID, "key sizes: not checked, a policy does not say them")
         return
     verdicts = [_may_speak(checkpoint, line, is_met) for line in bounded]
-    if not verdicts or None in verdicts:
-        return
-    yield min((verdict for verdict in verdicts if verdict is not None), key=lambda finding: finding.outcome)
+    if None not in verdicts:
+        yield from sorted(filter(None, verdicts), key=lambda finding: finding.outcome)[:1]
 
 
 def _may_speak(checkpoint: Checkpoint, line: KeyLine, is_met: bool) -> Finding | None:

@@ -106,7 +106,7 @@ class Report:
             "exitCode": self.exit_code,
             "facts": {name: escape(fact) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
             "failedStep": None if failed is None else failed.step,
-            "findings": [_as_object(finding) for finding in self.findings],
+            "findings": [_as_object(f) for f in self.findings],
             "level": self.level,
             "requestedLevel": self.requested,
             "statement": [escape(sentence) for sentence in self.statement],
@@ -136,10 +136,5 @@ def _at(finding: Finding) -> str:
 
 
 def _as_object(finding: Finding) -> JsonObject:
-    return {
-        "code": finding.code,
-        "outcome": finding.outcome.name.lower(),
-        "seq": finding.seq,
-        "step": finding.step,
-        "text": escape(finding.text),
-    }
+    outcome, text = finding.outcome.name.lower(), escape(finding.text)
+    return {"code": finding.code, "outcome": outcome, "seq": finding.seq, "step": finding.step, "text": text}

@@ -42,15 +42,7 @@ def parse_json(data: bytes, *, bytes_max: int, depth_max: int = 8) -> JsonObject
     Malformed: above a bound, not UTF-8, a byte order mark, a duplicate member, a number that is not an integer
     within ±INT_MAX (or is "-0"), a lone surrogate, a top level that is not an object.
     """
-    _check_bounds(data, bytes_max, depth_max)
-    try:
-        text = data.decode("utf-8")
-        value = _LOOSE.decode(text)
-        if "\\u" in text:
-            encode_canonical(value)  # only an escape can bring in a lone surrogate, and none can be encoded
-    except ValueError as error:
-        raise _malformed(error) from error
-    return _object(value)
+    return _decode(_LOOSE, data, bytes_max, depth_max, False)
 
 
 def parse_canonical(data: bytes, *, bytes_max: int, depth_max: int = 8) -> JsonObject:
@@ -66,15 +58,7 @@ def open_canonical(data: bytes, *, bytes_max: int, depth_max: int = 8) -> JsonOb
     The decoder runs without a hook in Python for each object. A member that is there twice, "-0" and every other second
     spelling is lost on the way, so what is written again differs from `data`; floats never come as far.
     """
-    _check_bounds(data, bytes_max, depth_max)
-    try:
-        value, _ = _CANONICAL.raw_decode(data.decode("utf-8"))
-        is_same = encode_canonical(value) == data
-    except ValueError as error:
-        raise _malformed(error) from error
-    if not is_same:
-        raise Malformed("JSON text is not in canonical form (RFC 8785): other spaces, escapes or member order")
-    return _object(value)
+    return _decode(_CANONICAL, data, bytes_max, depth_max, True)
 
 
 def check_names_and_integers(value: JsonObject) -> None:
@@ -139,24 +123,29 @@ def decode_decimal(text: str, maximum: int = INT_MAX) -> int:
     return int(text)
 
 
-def _check_bounds(data: bytes, bytes_max: int, depth_max: int) -> None:
-    """Size and nesting, counted on the bytes before a recursive parser sees them."""
+def _decode(decoder: json.JSONDecoder, data: bytes, bytes_max: int, depth_max: int, is_canonical: bool) -> JsonObject:
+    # Size and nesting are counted on the bytes, before a recursive parser sees them.
     if len(data) > bytes_max or (data.count(b"{") + data.count(b"[") > depth_max and _depth(data) > depth_max):
         raise Malformed(f"JSON text is larger than {bytes_max} bytes or nested deeper than {depth_max} levels")
-
-
-def _depth(data: bytes) -> int:
-    return max(accumulate(1 if bracket in b"{[" else -1 for bracket in _NO_BRACKET.sub(b"", data)), default=0)
-
-
-def _malformed(error: ValueError) -> Malformed:
-    return error if isinstance(error, Malformed) else Malformed("JSON text is malformed or not UTF-8")
-
-
-def _object(value: JsonValue) -> JsonObject:
+    try:
+        text = data.decode("utf-8")
+        value = decoder.decode(text)
+        # In a free spelling only an escape can bring in a lone surrogate, and none can be written again.
+        written = encode_canonical(value) if is_canonical or "\\u" in text else data
+    except Malformed:
+        raise
+    except ValueError as error:
+        raise Malformed("JSON text is malformed or not UTF-8") from error
+    if is_canonical and written != data:
+        raise Malformed("JSON text is not in canonical form (RFC 8785): other spaces, escapes or member order")
     if not isinstance(value, dict):
         raise Malformed("JSON text must be an object")
     return value
+
+
+def _depth(data: bytes) -> int:
+    """Return the deepest nesting of brackets outside strings."""
+    return max(accumulate(1 if bracket in b"{[" else -1 for bracket in _NO_BRACKET.sub(b"", data)), default=0)
 
 
 def _distinct_members(pairs: list[tuple[str, JsonValue]]) -> JsonObject:

@@ -1,13 +1,15 @@
-"""The budgets of house.md: short functions, and a verifier that a stranger can read in an evening."""
+"""The budgets of house.md and ADR 23: short functions, and a verifier that a stranger can read in an evening."""
 
 import ast
+import io
+import tokenize
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION_LINES_MAX = 70
-VERIFIER_LINES_MAX = 1_200
+VERIFIER_CODE_LINES_MAX = 1_200
 VERIFIER_FILE_LINES_MAX = 220
 # A table: reading it is scanning it, so its length costs nothing.
 TABLES = {"verifier/entries.py"}
@@ -21,6 +23,19 @@ def sources(*folders: str) -> list[Path]:
 
 def lines(path: Path) -> int:
     return len(path.read_text("utf-8").splitlines())
+
+
+_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+_HOLDERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold code: no blank line, no comment, no docstring. The explanation is what strangers need."""
+    holders = [node for node in ast.walk(ast.parse(text)) if isinstance(node, _HOLDERS)]
+    strings = [holder.body[0] for holder in holders if ast.get_docstring(holder) is not None]
+    docstrings = {line for node in strings for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    tokens = [t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type not in _NO_CODE]
+    return len({line for t in tokens for line in range(t.start[0], t.end[0] + 1)} - docstrings)
 
 
 def name_of(path: Path) -> str:
@@ -53,11 +68,21 @@ def test_there_are_at_least_as_many_lines_of_tests_as_of_code() -> None:
     assert sum(map(lines, sources("tests"))) >= sum(map(lines, sources("verifier", "keys", "gateway")))
 
 
-def test_the_verifier_stays_small_as_a_whole() -> None:
-    counted = {name_of(path): lines(path) for path in (ROOT / "verifier").glob("*.py") if name_of(path) not in TABLES}
-    assert sum(counted.values()) <= VERIFIER_LINES_MAX, counted
+def test_only_code_is_counted() -> None:
+    text = (
+        '"""Two\nlines."""\n\n# why\n\n\ndef f() -> str:\n    """Promise."""\n    return (\n        "a"  # b\n    )\n'
+    )
+    assert code_lines(text) == 4
+
+
+def test_what_reads_one_receipt_stays_small_as_a_whole() -> None:
+    """`verifier/replay/`, which reads whole ledgers, has no total."""
+    files = [path for path in (ROOT / "verifier").glob("*.py") if name_of(path) not in TABLES]
+    counted = {name_of(path): code_lines(path.read_text("utf-8")) for path in files}
+    assert sum(counted.values()) <= VERIFIER_CODE_LINES_MAX, counted
 
 
 @pytest.mark.parametrize("path", [p for p in sources("verifier") if name_of(p) not in TABLES], ids=name_of)
 def test_a_file_of_the_verifier_stays_small(path: Path) -> None:
+    """All its lines count here: a file is read at one sitting."""
     assert lines(path) <= VERIFIER_FILE_LINES_MAX

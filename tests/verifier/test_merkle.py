@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verifier.shared import ours, published
-from verifier.merkle import EMPTY_ROOT, is_consistent, leaf_hash, node_hash, root_from_inclusion
-from verifier.replay.tree import Tree, consistency_ranges, inclusion_ranges
+from verifier.merkle import EMPTY_ROOT, leaf_hash, node_hash, root_from_inclusion
+from verifier.replay.tree import Tree, consistency_ranges, inclusion_ranges, is_consistent
 
 SIZES = 71
 ENTRIES = [b"entry %d" % number for number in range(SIZES)]
