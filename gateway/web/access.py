@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from gateway.core.intake import RawRequest, SignedRead, intake_read, is_inside_window
+from gateway.core.outcome import Unreceipted
+from gateway.core.refusal import UNKNOWN_HISTORY
 from gateway.core.state import agent_at, operator_key
+from gateway.ledger.sequencer import Refused
 from gateway.web.house import House
 from gateway.web.problem import Refusable
 from gateway.web.routes import Call
+from verifier.request import Anchor
 
 READ_LIFE_S_MEMBERS = 15
 # What every HTTP library sends and no signed request is judged by; left out because each would be decoded for nothing.
@@ -45,7 +49,7 @@ def raw_request(call: Call, body: bytes) -> RawRequest:
     return RawRequest(request.method, authority, call.path, f"?{call.query}", tuple(fields), body)
 
 
-def reader_of(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
+async def reader_of(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
     """Return who reads, or None for a stranger on a public ledger; raises when this one may not read.
 
     A signed read leaves no record: repeating it changes nothing.
@@ -57,6 +61,7 @@ def reader_of(house: House, call: Call, *, is_signed: bool = False) -> SignedRea
     call.fields["actor"] = read.keyid
     _check_window(house, read)
     _check_in_force(house, read.keyid)
+    await _check_anchor(house, read.anchor)
     return read
 
 
@@ -65,6 +70,15 @@ def _check_window(house: House, read: SignedRead) -> None:
     is_short = house.ledger.is_public or read.expires - read.created <= READ_LIFE_S_MEMBERS
     if not is_short or not is_inside_window(read, house.clock.now_ms(), house.ledger.parameters.skew_ms):
         raise Refusable("outside_window", f"A signed read lives {READ_LIFE_S_MEMBERS} s at most.")
+
+
+async def _check_anchor(house: House, anchor: Anchor) -> None:
+    """A reader that saw another history is told so, as a signer of a decision would be."""
+    if anchor.size <= house.sequencer.confirmed.size:
+        ours = await house.reads.call(lambda reader: reader.batch_at(anchor.size))
+        if ours is not None and ours.root == anchor.root:
+            return
+    raise Refused(Unreceipted(UNKNOWN_HISTORY, {}))
 
 
 def _check_in_force(house: House, did: str) -> None:

@@ -89,7 +89,7 @@ async def tile(house: House, call: Call) -> Reply:
     if found is None:
         raise Refusable("not_found", "Not the path of a tile.")
     if found.level is None:
-        reader_of(house, call)
+        await reader_of(house, call)
     if not is_within(found, house.sequencer.confirmed.size):
         raise Refusable("not_found", "The ledger does not reach that far.")
     read = bundle_bytes if found.level is None else tile_bytes
@@ -105,7 +105,7 @@ def _tile_cache(house: House, found: Tile) -> str:
 
 async def receipt(house: House, call: Call) -> Reply:
     """Serve the receipt of one entry with its proof in the newest checkpoint."""
-    reader_of(house, call)
+    await reader_of(house, call)
     confirmed = house.sequencer.confirmed
     try:
         seq = decode_decimal(call.rest)

@@ -21,9 +21,9 @@ from verifier.wire import Malformed
 
 async def wait(house: House, call: Call) -> Reply:
     """Show who holds what and who was refused, for every resource or the one of `?resource=`."""
-    _admit(house, call)
+    await _admit(house, call)
     name, _, value = call.query.partition("=")
-    if name not in ("", "resource"):
+    if name not in ("", "resource") or "&" in value:
         raise Refusable("query_malformed", "The query is empty or resource=<name>.")
     resource = unquote(value) if name else None
     parameters = house.ledger.parameters
@@ -35,14 +35,14 @@ async def leases(house: House, call: Call) -> Reply:
     name, _, holder = call.query.partition("=")
     if name != "holder" or not (holder == "me" or _is_did(holder)):
         raise Refusable("query_malformed", "The query is holder=me or holder=<did:key>.")
-    reader = _admit(house, call, is_signed=holder == "me")
+    reader = await _admit(house, call, is_signed=holder == "me")
     did = reader.keyid if holder == "me" and reader else holder
     return _picture(house, waitview.leases_view(house.shelf, house.sequencer.time_ms, did))
 
 
 async def agents(house: House, call: Call) -> Reply:
     """List every key that was ever enrolled, in the order of enrolment."""
-    _admit(house, call)
+    await _admit(house, call)
     enrolled = [record for record in house.shelf.scan("agent/") if isinstance(record, Agent)]
     rows = [_agent_row(agent) for agent in sorted(enrolled, key=lambda agent: agent.added_seq)]
     return _picture(house, {"agents": rows})
@@ -57,10 +57,10 @@ def _agent_row(agent: Agent) -> dict[str, object]:
     return row
 
 
-def _admit(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
+async def _admit(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
     """Return who looks, unless its address looks too often: a picture walks through every live record."""
     house.pictures.take(call.request.remote)
-    return reader_of(house, call, is_signed=is_signed)
+    return await reader_of(house, call, is_signed=is_signed)
 
 
 def _picture(house: House, members: Mapping[str, object]) -> Reply:

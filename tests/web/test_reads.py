@@ -14,6 +14,7 @@ from verifier.entries import parse_leaf
 from verifier.merkle import leaf_hash, node_hash
 from verifier.receipt import check_receipt
 from verifier.replay.tree import Tree
+from verifier.wire import encode_base64
 
 RECEIPTS = "/api/v1/acp/ledger/receipts"
 AGENTS = "/api/v1/acp/agents"
@@ -130,6 +131,17 @@ async def test_a_members_ledger_shows_entries_to_signed_readers_only(members: Wo
         reply = await members.send(members.signed_read(reader, target))
         assert reply.status == 200, reply.body
         assert reply.headers["cache-control"] == "private, no-store"
+
+
+@pytest.mark.parametrize(("size", "root"), [(2, b"\0" * 32), (1, b"\1" * 32), (999_999, b"\0" * 32)])
+async def test_a_reader_anchored_in_another_history_is_told_so(members: World, size: int, root: bytes) -> None:
+    key = await members.agent("a")
+    anchor = f"{ORIGIN} {size} {encode_base64(root)}"
+    reply = await members.send(members.signed_read(key, f"{RECEIPTS}/0", anchor=anchor))
+    check_problem(reply, "unknown_history", 409, "number", "retry")
+    newest = members.gateway.house.sequencer.confirmed
+    anchor = f"{ORIGIN} {newest.size} {encode_base64(newest.root)}"
+    assert (await members.send(members.signed_read(key, f"{RECEIPTS}/0", anchor=anchor))).status == 200
 
 
 @pytest.mark.parametrize("target", MEMBERS_ONLY)

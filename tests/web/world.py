@@ -121,9 +121,11 @@ class World:
         )
         return Message("POST", draft.path, tuple(fields.items()), draft.body or b"")
 
-    def signed_read(self, key: SigningKey, target: str, *, life_s: int = 15, created_s: int | None = None) -> Message:
+    def signed_read(
+        self, key: SigningKey, target: str, *, life_s: int = 15, created_s: int | None = None, anchor: str = ""
+    ) -> Message:
         path, _, query = target.partition("?")
-        draft = Draft("GET", AUTHORITY, path, query, self.newcomers_anchor)
+        draft = Draft("GET", AUTHORITY, path, query, anchor or self.newcomers_anchor)
         fields = sign_request(draft, key, created_s=created_s or int(time.time()), nonce=new_nonce(), life_s=life_s)
         return Message("GET", target, tuple(fields.items()))
 
