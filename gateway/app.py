@@ -139,8 +139,8 @@ async def running(
             genesis=ledger.genesis,
             is_clock_accepted=is_clock_accepted,
         )
+        await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
-        await sequencer.start()
         house = _house(folder, settings, ledger, sequencer, signer, LogTime(sequencer), drain)
         stack.push_async_callback(house.reads.close)
         metrics = Metrics()

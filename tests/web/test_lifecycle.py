@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -105,6 +106,18 @@ async def test_keys_of_another_ledger_are_refused_at_start(tmp_path: Path) -> No
     with pytest.raises(StartError, match="not the active keys"):
         async with running(tmp_path / "one", SETTINGS):
             raise AssertionError("it must not start")
+
+
+async def test_a_ledger_that_does_not_hold_together_says_so_and_frees_the_file(tmp_path: Path) -> None:
+    """What `start` found must reach the operator, not what stopping a sequencer that never started would add."""
+    make(tmp_path / "data")
+    with sqlite3.connect(tmp_path / "data" / "ledger.sqlite3") as database:
+        database.execute("UPDATE head SET root = zeroblob(32)")
+    database.close()
+    for _ in range(2):  # the second start finds the file free
+        with pytest.raises(Fatal, match="restore a good back-up"):
+            async with running(tmp_path / "data", SETTINGS):
+                raise AssertionError("it must not start")
 
 
 async def test_a_published_folder_of_another_ledger_is_refused_at_start(tmp_path: Path) -> None:
