@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from gateway.client.errors import ClientError, LeaseLost, Refused, RequestRejected, Unreachable
+from gateway.client.errors import AnswerRefused, ClientError, LeaseLost, Refused, RequestRejected, Unreachable
 from gateway.client.fence import answer_challenge
 from gateway.client.trust import HELD_TTL_MS_MIN, Grant, beat_period_ms
 
@@ -196,6 +196,7 @@ class HeldLease:
         self._doubt = "unreachable"
         try:
             grant = await self._agent.renew(self.lease_id, ttl_ms=self._ttl_ms, until_ms=until_ms)
+            self._check_same(grant)
         except Refused as refused:
             self._lose(refused.error)
         except Unreachable as error:
@@ -209,6 +210,12 @@ class HeldLease:
         else:
             self._extend(grant)
         return self.is_trusted
+
+    def _check_same(self, renewed: Grant) -> None:
+        """A renewal moves the end and nothing else: token and resources stay (docs/protocol.md 8.2)."""
+        held = self.grant
+        if (renewed.fencing_token, renewed.resources) != (held.fencing_token, held.resources):
+            raise AnswerRefused(f"entry {renewed.receipt.seq} renews {self.lease_id} with other resources or token")
 
     async def _prove_history(self) -> None:
         """Check now and then that the ledger this lease stands in has only grown; never at the cost of a heartbeat."""

@@ -22,6 +22,7 @@ from tests.client.world import (
     rest,
     status,
 )
+from verifier.wire import JsonObject
 
 
 @pytest.fixture
@@ -216,3 +217,21 @@ def test_a_held_lease_too_short_for_its_margin_is_refused_before_anything_is_sen
     with pytest.raises(ValueError, match="2000"):
         gateway.agent().lease(FILE, ttl_ms=1_999)
     assert gateway.requests == []
+
+
+@pytest.mark.parametrize("lie", [{"fencingToken": 7}, {"resources": ["repo:app/src/b.py"]}])
+async def test_a_renewal_of_something_else_is_no_renewal(gateway: LocalGateway, lie: JsonObject) -> None:
+    """Scenes of a lying gateway: the signed request names a lease id only, so its evidence fits both."""
+    decide = gateway._decide
+
+    def lying(path: str, body: JsonObject, actor: str) -> tuple[str, JsonObject]:
+        name, members = decide(path, body, actor)
+        return name, {**members, **lie} if path == RENEW else members
+
+    gateway._decide = lying  # type: ignore[method-assign]
+    async with gateway.agent() as agent:
+        with pytest.raises(LeaseLost, match="AnswerRefused"):
+            async with agent.lease(FILE, ttl_ms=30_000) as lease:
+                token = lease.fencing_token
+                await gateway.clock.advance(10_000)
+                assert (lease.is_trusted, lease.fencing_token, lease.resources) == (False, token, (FILE,))
