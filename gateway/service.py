@@ -6,6 +6,7 @@ and forged requests end here and cost no lock. The desk knows no HTTP beyond the
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +25,7 @@ from verifier.entries import resources_of
 from verifier.wire import JsonObject, encode_base64, encode_canonical
 
 FIRST_USE_LIFE_S = 60
+NONCES_MAX = 65_536  # of lease calls, which can be sent again for 45 s, so many take a minute at 1,000 per second
 
 
 class Limiter(Protocol):
@@ -94,6 +96,29 @@ class FirstUse:
         return RawRequest("POST", authority, draft.path, "?", tuple(headers.items()), draft.body or b"")
 
 
+class Allowance:
+    """Rates requests by their key; copies of one request share an allowance of their own.
+
+    Who reads a public ledger can send any request in it again, as long as its window lasts. The core answers that the
+    nonce was used, but if copies took from the key's own rate, anybody could keep a holder from renewing its lease.
+    """
+
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
+        self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def take(self, request: SignedRequest) -> None:
+        """Take what a verified request of a known key costs, or raise what the limiter raises."""
+        mark, cost = (request.keyid, request.nonce), decision_cost(len(resources_of(request.body)))
+        if mark in self._seen:
+            self._limiter.take(f"{request.keyid} again", cost)
+            return
+        self._limiter.take(request.keyid, cost)
+        self._seen[mark] = None
+        if len(self._seen) > NONCES_MAX:
+            self._seen.popitem(last=False)
+
+
 class Desk:
     """Takes raw requests, returns finished answers."""
 
@@ -103,7 +128,7 @@ class Desk:
         self._sequencer = sequencer
         self._ledger = ledger
         self._clock = clock
-        self._limiter = limiter
+        self._allowance = Allowance(limiter)
         self._first_use = first_use
 
     async def decide(self, raw: RawRequest, action: Action) -> Answered:
@@ -115,7 +140,7 @@ class Desk:
         request = self._verified(raw, action)
         if not self._is_known(request.keyid, action):
             await self._enrol(request.keyid)
-        self._limiter.take(request.keyid, decision_cost(len(resources_of(request.body))))
+        self._allowance.take(request)
         return _answered(await self._sequencer.submit(request, action), request.keyid)
 
     def _verified(self, raw: RawRequest, action: Action) -> SignedRequest:

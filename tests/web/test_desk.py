@@ -12,8 +12,8 @@ from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
 from gateway.core.state import Agent, Operator, Parameters
 from gateway.ledger.history import Answer
 from gateway.ledger.sequencer import Refused
-from gateway.service import Desk, FirstUse, Ledger
-from gateway.web.limits import RateLimited
+from gateway.service import Allowance, Desk, FirstUse, Ledger
+from gateway.web.limits import Buckets, RateLimited
 from keys.signing import SigningKey
 from verifier.wire import JsonObject, encode_base64, encode_canonical, parse_json
 
@@ -156,3 +156,28 @@ async def test_a_stranger_elsewhere_costs_neither_rate_nor_queue() -> None:
     with pytest.raises(Refused) as refused:
         await desk(events, is_dev=False).decide(acquire(WORKER), ACTIONS["lease.acquire"])
     assert (refused.value.unreceipted.refusal, events) == (AGENT_UNKNOWN, [])
+
+
+async def test_copies_of_a_request_do_not_use_up_its_signers_rate() -> None:
+    """Evidence is public: whoever reads the ledger could send a holder's last request again and again."""
+    buckets = Buckets(rate_per_s=1, burst=3, clock=lambda: 0.0)
+    sequencer: Any = Sequencer([])
+    place = Desk(sequencer, LEDGER, Clock(), buckets, None)
+    copied = enrolment()
+    for _ in range(4):  # the first, and as many copies as their own allowance has
+        await place.decide(copied, ACTIONS["agent.add"])
+    with pytest.raises(RateLimited):
+        await place.decide(copied, ACTIONS["agent.add"])
+    for _ in range(2):
+        await place.decide(enrolment(), ACTIONS["agent.add"])
+    with pytest.raises(RateLimited):
+        await place.decide(enrolment(), ACTIONS["agent.add"])
+
+
+def test_the_memory_for_copies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.service.NONCES_MAX", 2)
+    events: list[str] = []
+    allowance = Allowance(Limiter(events))
+    for _ in range(4):
+        allowance.take(intake(enrolment(), origin=LEDGER.origin, authorities=LEDGER.authorities, action="agent.add"))
+    assert len(allowance._seen) == 2
