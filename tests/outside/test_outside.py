@@ -28,6 +28,7 @@ class Evidence:
     folder: Path
     vkey: str
     origin: str
+    receipt_key: str
     leaf: Path
     proof: Path
     wrong_leaf: Path
@@ -40,15 +41,21 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
         gateway.join(folder / "agent")
         for name in ("a", "b", "c"):
             gateway.cli(folder / "agent", "lease", "acquire", f"lock:{name}", "--receipt", str(folder / "receipt.json"))
-        vkey = gateway.log_vkey()
-    yield split(folder, vkey)
+        vkeys = gateway.log_vkey(), gateway.receipt_vkey()
+    yield split(folder, *vkeys)
 
 
-def split(folder: Path, vkey: str) -> Evidence:
+def split(folder: Path, vkey: str, receipt_key: str) -> Evidence:
     receipt = json.loads((folder / "receipt.json").read_bytes())
     leaf = base64.b64decode(receipt["payload"])
     files = Evidence(
-        folder, vkey, vkey.split("+")[0], folder / "leaf.json", folder / "receipt.tlog-proof", folder / "wrong.json"
+        folder=folder,
+        vkey=vkey,
+        origin=vkey.split("+")[0],
+        receipt_key=receipt_key,
+        leaf=folder / "leaf.json",
+        proof=folder / "receipt.tlog-proof",
+        wrong_leaf=folder / "wrong.json",
     )
     files.leaf.write_bytes(leaf)
     files.wrong_leaf.write_bytes(leaf.replace(b"lock:c", b"lock:d"))
@@ -104,6 +111,23 @@ def test_proofbundle_verifies_the_tlog_proof(evidence: Evidence) -> None:
 
     assert verdict(evidence.leaf).returncode == 0, verdict(evidence.leaf).stdout
     assert verdict(evidence.wrong_leaf).returncode != 0
+
+
+def test_securesystemslib_verifies_the_direct_signature_as_dsse(evidence: Evidence) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    python = Path(need(shutil.which("proofbundle", path=path), "the peers' environment")).with_name("python")
+    receipt = json.loads((evidence.folder / "receipt.json").read_bytes())
+    key = base64.b64decode(evidence.receipt_key.split("+", 2)[2])[1:].hex()
+    keyid = receipt["signatures"][0]["keyid"]
+
+    def verdict(content: dict[str, object], name: str) -> subprocess.CompletedProcess[str]:
+        (evidence.folder / name).write_text(json.dumps(content), "utf-8")
+        return run(str(python), str(Path(__file__).with_name("dsse.py")), str(evidence.folder / name), key, keyid)
+
+    good = verdict(receipt, "dsse.json")
+    assert good.returncode == 0, good.stderr
+    wrong = base64.b64encode(evidence.wrong_leaf.read_bytes()).decode()
+    assert verdict({**receipt, "payload": wrong}, "dsse-wrong.json").returncode != 0
 
 
 def test_openssl_verifies_the_checkpoint_signature(evidence: Evidence) -> None:

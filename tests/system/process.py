@@ -88,6 +88,11 @@ class Gateway:
         policy = (self.data / "public" / "policy.txt").read_text("utf-8")
         return next(line.split()[1] for line in policy.splitlines() if line.startswith("log "))
 
+    def receipt_vkey(self) -> str:
+        """The receipt key's vkey from the published list."""
+        vkeys = (self.data / "public" / "vkeys.txt").read_text("utf-8").split()
+        return next(vkey for vkey in vkeys if "/receipt+" in vkey)
+
     def root_vkey(self) -> str:
         return (self.data / "public" / "root.vkey").read_text("utf-8").strip()
 
