@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -260,9 +261,21 @@ def test_a_command_may_read_keys_and_ctrl_c_is_its_own(alice: Path) -> None:
     os.write(terminal, b"hello\n")
     read_until(terminal, b"got hello")
     os.write(terminal, b"\x03")
-    _, status = os.waitpid(child, 0)
+    assert ended(child, terminal) == 128 + signal.SIGINT
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGINT
+
+
+def ended(child: int, terminal: int) -> int:
+    """Return the status of a child that should end by itself; one that hangs is killed, and what it wrote is shown."""
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        select.select([terminal], [], [], 0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise AssertionError(f"still running 30 s after the interrupt; it wrote {os.read(terminal, 4_096)!r}")
 
 
 def read_until(terminal: int, words: bytes) -> None:
