@@ -10,8 +10,9 @@ House rules of this file:
 * Commit, then sign, then answer. What was not committed has not happened, so nothing of it is signed or shown, and
   `confirmed` moves only after both. Signatures go into the store with the next batch, at idle, or at stop; until then
   they can be made again from committed bytes.
-* After an unclear commit, find out; what did not land is decided again from scratch on a ledger read anew. Who can't
-  find out stops (`Fatal`): then nobody is answered and nothing is written until a person has looked.
+* After an unclear commit, find out; what did not land is decided again from scratch on a ledger read anew, and is Busy
+  when it never lands. Who can't find out stops (`Fatal`): then nobody is answered and nothing is written until a
+  person has looked.
 
 Stop order: refuse new, drain, commit, answer, keep the signatures, close the store.
 Source: docs/architecture.md, life of a signed request; docs/protocol.md, commit.
@@ -62,6 +63,7 @@ BATCH_MAX = 256
 GATHER_TURNS_QUIET = 3  # a request needs about two turns from its socket to the line
 GATHER_TURNS_MAX = 128  # of a few requests each: nobody in line waits longer than for a batch
 ATTEMPTS_MAX = 3  # for one batch; a head that moves again and again has another writer
+RETRY_DISK_S = 5  # a person has to look, but a disk that is only slow recovers by itself
 ANCHORS_MAX = 8_192  # newest (size, root) kept in memory; older ones are looked up
 CARRIED_MAX = 4_096  # nonces burnt by replays that wait for a commit to go along with
 FORGET_MAX = 2_048  # records per idle step: a few ms of the commit thread
@@ -135,7 +137,12 @@ class Sequencer:
         self._carried: dict[str, Change] = {}
         self._has_tick = False
         self._is_stopping = False
-        self._failure: Fatal | None = None
+        self.failure: Fatal | None = None
+        """Why nothing is decided any more; its text is for the operator."""
+        self.failed = asyncio.Event()
+        """Set once, when a Fatal has ended the writer for good; `failure` says why. Reads may go on, but no decision
+        will. Who serves awaits it beside the signal to stop, drains, and ends with a non-zero status, so that a
+        supervisor starts anew."""
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -160,7 +167,7 @@ class Sequencer:
     @property
     def is_ready(self) -> bool:
         """Say whether a command would be decided now."""
-        return bool(self._tasks) and self._failure is None and not self._is_stopping
+        return bool(self._tasks) and self.failure is None and not self._is_stopping
 
     @property
     def queue_depth(self) -> int:
@@ -220,8 +227,8 @@ class Sequencer:
 
     async def _wait(self, waiting: Waiting) -> Answer | None:
         """Stand in line and wait; who is cancelled here leaves the command in the line."""
-        if self._failure is not None:
-            raise Fatal(str(self._failure))
+        if self.failure is not None:
+            raise Fatal(str(self.failure))
         if not self.is_ready:
             raise Busy("stopping")
         try:
@@ -298,14 +305,22 @@ class Sequencer:
             raise
 
     async def _insist(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Try again on a ledger read anew after the head moved."""
+        """Try again on a ledger read anew after the head moved, or after a batch that is proven absent.
+
+        A disk that takes nothing is Busy, for nothing happened: whoever comes next tries again, and one that is well
+        again goes on. A head that moves is Fatal.
+        """
+        last: HeadMoved | None = None
         for _ in range(ATTEMPTS_MAX):
             try:
                 return await attempt()
             except HeadMoved as moved:
                 _log.warning("reading the ledger anew: %s", moved)
-                self._book = None
-        raise Fatal("the head of the ledger keeps moving; another gateway writes to it. Stop one of them")
+                self._book, last = None, moved
+        if last is not None and isinstance(last.__cause__, Unknown):
+            _log.error("the disk takes no batch: %s", last.__cause__)
+            raise Busy("disk_failing", RETRY_DISK_S) from last
+        raise Fatal(f"the head of the ledger keeps moving; another gateway writes to it. Stop one of them ({last})")
 
     async def _open(self, cause: Cause) -> None:
         """Read and check the stored ledger, then write the entries of a start. The same for start and recovery."""
@@ -461,7 +476,8 @@ class Sequencer:
     def _die(self, failure: Fatal) -> None:
         """Stop for good: everybody who waits is told, and nobody is let in any more."""
         _log.critical("stopped: %s", failure)
-        self._failure = failure
+        self.failure = failure
+        self.failed.set()
         self._fail(self._line.take(len(self._line)), failure)
 
     # -- upkeep -------------------------------------------------------------------------------------------------------

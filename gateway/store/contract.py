@@ -19,7 +19,8 @@ pure, and nothing of the first attempt is left. `keep` may repeat anything it di
 Errors. `Busy`: nothing happened (disk full, file locked); the requests are answered with 503 and reads go on.
 `HeadMoved`: nothing happened, but the head is not the expected one. `Unknown`: the outcome of a commit could not be
 found out; ask `landed`. `Fatal`: the store is broken or is not what it says. Not found is None, or an absent key.
-A store never retries; the sequencer does, at most twice, and then says Fatal. A client retries after Busy.
+A store never retries; the sequencer does, at most twice. Then a batch that still did not land is Busy, and a head that
+still moves is Fatal. A client retries after Busy.
 
 Units. Times are integer milliseconds of log time. Hashes are 32 bytes, signatures 64. Keys are text, compared as
 UTF-8 bytes. A range [start, stop) excludes its end and may reach past the end of the ledger.

@@ -63,8 +63,6 @@ _NOTHING_HAPPENED = frozenset(
         sqlite3.SQLITE_LOCKED,
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_CANTOPEN,
     }
 )
@@ -91,11 +89,11 @@ class _Reading:
     _db: sqlite3.Connection
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; a store that can't be read is Fatal for whoever asked."""
+        """Return the rows of a query. Busy while the disk is in the way, Fatal when the store is broken."""
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise Fatal(f"the store can't be read: {error}") from error
+            raise _busy_or_fatal(error, "the store can't be read") from error
 
     def entries(self, start: int, stop: int) -> list[StoredEntry]:
         leaves = self._rows("SELECT seq, leaf FROM entry WHERE seq >= ? AND seq < ?", (start, stop))
@@ -177,6 +175,7 @@ class SqliteStore(_Reading):
 
     def __init__(self, path: Path, *, may_create: bool = False) -> None:
         """Take the file. StoreOwned: another gateway has it. Fatal: there is none, or it is not a ledger of ours."""
+        path = path.resolve()  # SQLite's own log lies beside the real file, and so must the lock
         if not may_create and not path.is_file():
             raise Fatal(f"there is no ledger at {path}; `tallystick init` makes one")
         self._path = path
@@ -204,7 +203,7 @@ class SqliteStore(_Reading):
             rows = self._db.execute(_BATCH + "WHERE signed.size IS NULL AND batch.size > ?", (self._signed_size(),))
             return Loaded(self._head, is_clean, tuple(StoredCheckpoint(*row) for row in rows.fetchall()))
         except sqlite3.Error as error:
-            raise Fatal(f"{self._path} can't be read: {error}") from error
+            raise _busy_or_fatal(error, f"{self._path} can't be read") from error
 
     def _reread(self) -> bool:
         """Take head and journal from the file, and say whether it was closed cleanly."""
@@ -326,7 +325,11 @@ class SqliteStore(_Reading):
             self._recent.take(changes)
 
     def landed(self, batch_id: str) -> bool:
-        """Look on a new connection: what the old one believes is not evidence."""
+        """Look on a new connection: what the old one believes is not evidence.
+
+        What a failed fsync left in the log is absent here and is written over by the next commit. If the machine dies
+        in between, recovery may yet find it: then the batch is there, unsigned and unanswered, for those who retry.
+        """
         self._is_doubtful = True
         self._reconnect()
         row = self._db.execute(
@@ -403,11 +406,13 @@ class SqliteStore(_Reading):
             _log.warning("the WAL could not be checkpointed now: %s", error)
 
     def _reconnect(self) -> None:
+        """Go on with a new connection. It is opened before the old one is closed: the last connection to close takes
+        the log with it, and to begin a new log needs writes that a failing disk refuses."""
         if self._is_doubtful:
-            self._db.close()
-            self._db = _connect(self._path)
-            self._is_doubtful = False
+            old, self._db = self._db, _connect(self._path)
+            old.close()
             self._reread()
+            self._is_doubtful = False
 
     def _begin(self) -> None:
         try:
@@ -495,11 +500,13 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _busy_or_fatal(error: sqlite3.Error) -> Busy | Fatal:
+def _busy_or_fatal(error: sqlite3.Error, found: str = "the store is broken") -> Busy | Fatal:
     """Tell "nothing happened" from "the store is broken"; only called after the transaction is gone."""
     code = _code(error)
     if code == sqlite3.SQLITE_FULL:
         return Busy("disk_full", RETRY_DISK_S)
+    if code == sqlite3.SQLITE_IOERR:
+        return Busy("disk_failing", RETRY_DISK_S)
     if code in _NOTHING_HAPPENED:
         return Busy("store_busy")
-    return Fatal(f"the store is broken: {error}")
+    return Fatal(f"{found}: {error}; check the disk, then restore a good back-up")

@@ -131,6 +131,20 @@ def test_a_second_owner_in_one_process_is_refused(tmp_path: Path, store: SqliteS
         SqliteStore(tmp_path / "ledger.sqlite3")
 
 
+def test_the_owner_is_found_whatever_name_the_file_is_given(tmp_path: Path, store: SqliteStore) -> None:
+    """Two gateways on one file would each keep a log of their own beside it."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "ledger.sqlite3").symlink_to(tmp_path / "ledger.sqlite3")
+    (tmp_path / "name").symlink_to(tmp_path, target_is_directory=True)
+    for other in (folder / "ledger.sqlite3", tmp_path / "name" / "ledger.sqlite3", folder / ".." / "ledger.sqlite3"):
+        with pytest.raises(StoreOwned):
+            SqliteStore(other)
+    assert [file.name for file in folder.iterdir()] == ["ledger.sqlite3"]
+    store.close()
+    SqliteStore(folder / "ledger.sqlite3").close()
+
+
 def test_a_commit_is_fsynced_and_only_this_connection_checkpoints(store: SqliteStore) -> None:
     pragmas = {
         name: store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "mmap_size")
