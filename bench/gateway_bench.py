@@ -94,11 +94,11 @@ class Bench:
 
 
 @contextmanager
-def running() -> Iterator[Bench]:
-    """Yield a bench on a fresh ledger in a folder that is removed afterwards."""
+def running(*, is_traced: bool = False) -> Iterator[Bench]:
+    """Yield a bench on a fresh ledger in a folder that is removed afterwards; a traced server measures its stages."""
     with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as name:
         folder, port = Path(name) / "data", free_ports()
-        server = Child("bench.server", str(folder), str(port))
+        server = Child("bench.server", str(folder), str(port), *(["traced"] if is_traced else []))
         load = Child("bench.load")
         bench = Bench(server, load, port, folder, server.read())
         try:
@@ -170,7 +170,8 @@ def report(receipts: int, rounds: int) -> Iterator[str]:
                 yield f"  round {number + 1}/{rounds}, {connections} connections: {results[-1].ratio:.2f} × the floor"
         empty = empty_us(bench, receipts)
     yield from table([middle(results) for results in measured.values()])
-    yield from stages(middle(measured[64]), empty)
+    with running(is_traced=True) as bench:
+        yield from stages(middle([measure(bench, 64, receipts) for _ in range(rounds)]), empty)
 
 
 def table(rounds: Sequence[Round]) -> Iterator[str]:
@@ -187,7 +188,7 @@ def table(rounds: Sequence[Round]) -> Iterator[str]:
 def stages(one: Round, empty: float) -> Iterator[str]:
     """Yield where the CPU of a receipt goes; the rest is what no stage claims."""
     yield ""
-    yield f"CPU per receipt by stage at {one.connections} connections:"
+    yield f"CPU per receipt by stage at {one.connections} connections ({one.ratio:.2f} × the floor with tracing on):"
     yield ""
     yield "| stage | µs | of the whole |"
     yield "| --- | --: | --: |"

@@ -1,10 +1,12 @@
 """The process under measurement: a whole gateway with everything on, and an empty aiohttp handler beside it.
 
-`python -m bench.server FOLDER PORT` serves a fresh ledger in FOLDER on PORT and an empty handler on PORT + 1, then
-obeys lines on standard input: `floor` (measure the bare verify + sign here and now), `mark` (say what was used so far),
-`stop`. Each is answered by one JSON line. Stages are measured as CPU time of the thread that runs them, from outside:
-the sequencer's trace hook for its stages, a wrapper around `intake` and `render_answer` for the desk's. The wrapper
-looks at one call in SAMPLE: a thread's CPU time is a system call, and four for each receipt cost about 20 µs.
+`python -m bench.server FOLDER PORT [traced]` serves a fresh ledger in FOLDER on PORT and an empty handler on PORT + 1,
+then obeys lines on standard input: `floor` (measure the bare verify + sign here and now), `mark` (say what was used so
+far), `stop`. Each is answered by one JSON line.
+
+With `traced` the stages are measured as CPU time of the thread that runs them, from outside: the sequencer's trace hook
+for its stages, a wrapper around `intake` and `render_answer` for the desk's. The wrapper looks at one call in SAMPLE: a
+thread's CPU time is a system call, and four for each receipt cost about 20 µs.
 """
 
 import asyncio
@@ -123,12 +125,13 @@ async def empty(request: web.BaseRequest) -> web.Response:
     return web.Response(body=b"x" * 2_000)
 
 
-async def serve(folder: Path, port: int) -> None:
+async def serve(folder: Path, port: int, *, is_traced: bool) -> None:
     stages = Stages()
-    # The bench measures from outside: it puts its wrappers where the composition looks its parts up.
-    vars(app)["Sequencer"] = partial(Sequencer, trace=stages.trace)
-    for name, stage in DESK_STAGES.items():
-        vars(service)[name] = stages.timed(stage, vars(service)[name])
+    if is_traced:
+        # The bench measures from outside: it puts its wrappers where the composition looks its parts up.
+        vars(app)["Sequencer"] = partial(Sequencer, trace=stages.trace)
+        for name, stage in DESK_STAGES.items():
+            vars(service)[name] = stages.timed(stage, vars(service)[name])
     made = plan(folder, port)
     initialise(made, int(time.time() * 1_000))
     async with app.running(folder, made.settings) as gateway:
@@ -161,4 +164,4 @@ def say(answer: object) -> None:
 
 if __name__ == "__main__":
     logs.configure("INFO", Path(sys.argv[1]).with_suffix(".log").open("w", encoding="utf-8"))
-    uvloop.run(serve(Path(sys.argv[1]), int(sys.argv[2])))
+    uvloop.run(serve(Path(sys.argv[1]), int(sys.argv[2]), is_traced="traced" in sys.argv))
