@@ -35,6 +35,7 @@ from gateway.web.limits import Buckets
 from gateway.web.metrics import Metrics
 from gateway.web.reads import ReadThread, Shelf
 from gateway.web.routes import Door
+from gateway.web.scenes import Scenes
 from keys.files import load_key
 from verifier.entries import Leaf, parse_leaf
 from verifier.keyring import open_key_document
@@ -48,7 +49,7 @@ GARBAGE_THRESHOLDS = (50_000, 20, 20)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 REPORTS_PER_SECOND = 2  # each costs one verification, and nobody has two second histories to show
 REPORTS_BURST = 20
-PICTURES_PER_SECOND = 50  # for one address: a picture of 10,000 leases costs some ms of the loop's thread
+PICTURES_PER_SECOND = 50  # for one address, or one key that signed: a picture may have 400 kB
 PICTURES_BURST = 200
 PUBLISHED: Mapping[str, tuple[str, str]] = {
     "/.well-known/tallystick-keys": (TEXT, "keys.note"),
@@ -191,6 +192,7 @@ def _house(
     limiter = Buckets(rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic)
     desk = Desk(sequencer, ledger, clock, limiter, _first_use(folder, ledger, clock))
     published = {path: (kind, (folder / "public" / name).read_bytes()) for path, (kind, name) in PUBLISHED.items()}
+    shelf = Shelf(sequencer)
     return House(
         ledger=ledger,
         desk=desk,
@@ -201,7 +203,8 @@ def _house(
         reads=ReadThread(lambda: Reader(folder / LEDGER_FILE)),
         body_seconds=settings.body_seconds,
         reports=Buckets(rate_per_s=REPORTS_PER_SECOND, burst=REPORTS_BURST, clock=monotonic),
-        shelf=Shelf(sequencer),
+        shelf=shelf,
+        scenes=Scenes(shelf, sequencer, parameters),
         pictures=Buckets(rate_per_s=PICTURES_PER_SECOND, burst=PICTURES_BURST, clock=monotonic),
         is_draining=lambda: drain.is_draining,
     )

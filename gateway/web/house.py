@@ -11,6 +11,7 @@ from gateway.service import Desk, Ledger, WallClock
 from gateway.signer import Signer
 from gateway.web.limits import Buckets
 from gateway.web.reads import ReadThread
+from gateway.web.scenes import Scenes
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -31,6 +32,7 @@ class House:
     reads: ReadThread
     reports: Buckets
     pictures: Buckets
+    scenes: Scenes
     published: Mapping[str, tuple[str, bytes]]
     body_seconds: float
     shelf: Shelf

@@ -1,0 +1,114 @@
+"""What pictures are made of, once per head: many who look cost no more than one.
+
+House rules of this file:
+
+* A walk through the live records happens on the thread that decides, so readers share it: whoever comes while the head
+  stands gets the same bytes. Under load a new scene is made at most every GAP_SECONDS, and a dear one so rarely that
+  looking takes a twentieth of the thread at most.
+* Nobody is shown less than it has seen: who comes after the head moved waits for the next scene.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+import orjson
+
+from gateway.core.state import Agent, Parameters
+from gateway.core.waitview import Scene, Shelf, leases_view, look, wait_view
+from gateway.ledger.sequencer import Sequencer
+
+GAP_SECONDS = 0.25
+AGE_SECONDS_MAX = 1.0  # on a ledger that stands still: leases and refusals run out without an entry
+GAP_PER_COST = 20
+KEPT_MAX = 32  # finished answers of one scene
+
+Question = tuple[str, str]
+
+
+class Scenes:
+    """Answers questions about the live state from the scene of the newest head, with finished bytes."""
+
+    def __init__(
+        self, shelf: Shelf, sequencer: Sequencer, parameters: Parameters, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._shelf = shelf
+        self._sequencer = sequencer
+        self._parameters = parameters
+        self._clock = clock
+        self._scene: Scene | None = None
+        self._size = 0  # of the ledger when the scene was made
+        self._made_s = 0.0
+        self._number = 0
+        self._not_before_s = 0.0
+        self._kept: dict[Question, bytes] = {}
+
+    async def everything(self) -> bytes:
+        """Return who holds what and who waits."""
+        return await self._answer(("wait", ""), wait_view)
+
+    async def resource(self, name: str) -> bytes:
+        """Return who holds and who waits for one resource."""
+        return await self._answer(("resource", name), lambda scene: wait_view(scene, name))
+
+    async def holder(self, did: str) -> bytes:
+        """Return the leases of one holder."""
+        return await self._answer(("holder", did), lambda scene: leases_view(scene, did))
+
+    async def agents(self) -> bytes:
+        """Return every key that was ever enrolled, in the order of enrolment."""
+        return await self._answer(("agents", ""), lambda _: self._agents())
+
+    async def _answer(self, question: Question, draw: Callable[[Scene], Mapping[str, object]]) -> bytes:
+        scene = await self._newest()
+        if question not in self._kept:
+            begun_s = self._clock()
+            answer = orjson.dumps({"ok": True, **draw(scene)})
+            if len(self._kept) == KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+            self._kept[question] = answer
+            self._rest(begun_s)
+        return self._kept[question]
+
+    async def _newest(self) -> Scene:
+        """Return a scene of the newest head, or one that was made after the caller came."""
+        number = self._number
+        while self._scene is None or (self._number == number and not self._is_fresh()):
+            pause_s = self._not_before_s - self._clock()
+            if pause_s > 0:
+                await asyncio.sleep(pause_s)
+            else:
+                self._look()
+        return self._scene
+
+    def _is_fresh(self) -> bool:
+        is_young = self._clock() - self._made_s < AGE_SECONDS_MAX
+        return is_young and self._size == self._sequencer.confirmed.size
+
+    def _look(self) -> None:
+        begun_s = self._clock()
+        self._scene = look(self._shelf, self._sequencer.time_ms, self._parameters)
+        self._size, self._made_s = self._sequencer.confirmed.size, begun_s
+        self._number += 1
+        self._kept.clear()
+        self._rest(begun_s)
+
+    def _rest(self, begun_s: float) -> None:
+        """Put the next look off for as long as this one makes due."""
+        now_s = self._clock()
+        self._not_before_s = max(self._not_before_s, now_s + max(GAP_SECONDS, GAP_PER_COST * (now_s - begun_s)))
+
+    def _agents(self) -> Mapping[str, object]:
+        enrolled = [record for record in self._shelf.scan("agent/") if isinstance(record, Agent)]
+        return {"agents": [_agent_row(agent) for agent in sorted(enrolled, key=lambda agent: agent.added_seq)]}
+
+
+def _agent_row(agent: Agent) -> dict[str, object]:
+    row: dict[str, object] = {"did": agent.did, "addedSeq": agent.added_seq}
+    if agent.name is not None:
+        row["name"] = agent.name
+    if agent.removed_seq is not None:
+        row["removedSeq"] = agent.removed_seq
+    return row
