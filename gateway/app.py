@@ -47,8 +47,10 @@ from verifier.wire import JsonValue
 # hang in no cycle, so it would look through each several times; with 50,000 that saves 5 % of the CPU for some MiB.
 GARBAGE_THRESHOLDS = (50_000, 20, 20)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-REPORTS_PER_SECOND = 2  # each costs one verification, and nobody has two second histories to show
+REPORTS_PER_SECOND = 2  # from one address: nobody has two second histories to show
 REPORTS_BURST = 20
+ALL_REPORTS_PER_SECOND = 50  # each costs one verification, so all together 0.5 % of the loop's thread
+ALL_REPORTS_BURST = 200
 PICTURES_PER_SECOND = 50  # for one address, or one key that signed: a picture may have 400 kB
 PICTURES_BURST = 200
 PUBLISHED: Mapping[str, tuple[str, str]] = {
@@ -203,6 +205,7 @@ def _house(
         reads=ReadThread(lambda: Reader(folder / LEDGER_FILE)),
         body_seconds=settings.body_seconds,
         reports=Buckets(rate_per_s=REPORTS_PER_SECOND, burst=REPORTS_BURST, clock=monotonic),
+        all_reports=Buckets(rate_per_s=ALL_REPORTS_PER_SECOND, burst=ALL_REPORTS_BURST, clock=monotonic),
         shelf=shelf,
         scenes=Scenes(shelf, sequencer, parameters),
         pictures=Buckets(rate_per_s=PICTURES_PER_SECOND, burst=PICTURES_BURST, clock=monotonic),

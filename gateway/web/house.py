@@ -31,6 +31,7 @@ class House:
     clock: WallClock
     reads: ReadThread
     reports: Buckets
+    all_reports: Buckets
     pictures: Buckets
     scenes: Scenes
     published: Mapping[str, tuple[str, bytes]]

@@ -11,10 +11,12 @@ from gateway.web.limits import read_body
 from gateway.web.problem import Refusable
 from gateway.web.reads import root_at
 from gateway.web.routes import Call, plain
-from verifier.checkpoint import Checkpoint
+from verifier.checkpoint import Checkpoint, parse_checkpoint
+from verifier.note import line_matches
 from verifier.wire import Malformed
 
 _EVERYBODY = "everybody"
+_NOTE_BYTES_MAX = 4_096  # more can't become an entry
 
 
 async def report(house: House, call: Call) -> Reply:
@@ -23,16 +25,34 @@ async def report(house: House, call: Call) -> Reply:
     Only our own signature counts. Without it nobody, whatever they claim, can stop this ledger; with it the ledger has
     two histories, by theft of the key or by an old back-up, and granting on either would break promises.
     """
-    house.reports.take(_EVERYBODY)
     if not call.request.headers.get("Content-Type", "").startswith("text/plain"):
         raise Refusable("content_type_wrong", "A checkpoint is sent as text/plain.")
     body = await read_body(call.request.content, house.body_seconds)
+    _check_claim(house, body)
+    house.reports.take(call.request.remote)
+    house.all_reports.take(_EVERYBODY)
     found = _our_checkpoint(house, body)
     is_contradiction = await _contradicts(house, found)
     if is_contradiction:
         await house.sequencer.dispute(body, found)
     call.fields["isContradiction"] = is_contradiction
     return plain(orjson.dumps({"ok": True, "isContradiction": is_contradiction, "size": found.size}), JSON)
+
+
+def _check_claim(house: House, body: bytes) -> None:
+    """Turn away what does not even claim to be ours, before it costs others anything.
+
+    Everybody shares one allowance of verifications. If any bytes could use it up, a stranger could keep the one who
+    holds the proof of a second history from showing it.
+    """
+    if len(body) > _NOTE_BYTES_MAX:
+        raise Refusable("not_a_checkpoint", f"A checkpoint has {_NOTE_BYTES_MAX} bytes at most.")
+    try:
+        lines = parse_checkpoint(body).note.lines
+    except Malformed as error:
+        raise Refusable("not_a_checkpoint", str(error)) from None
+    if not any(line_matches(line, house.signer.log_key) for line in lines):
+        raise Refusable("not_a_checkpoint", "No signature line is by this ledger's log key.")
 
 
 def _our_checkpoint(house: House, body: bytes) -> Checkpoint:

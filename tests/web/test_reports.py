@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.dispute import open_own_checkpoint
 from gateway.signer import Signer
 from keys.files import load_key
 from keys.signing import SigningKey
 from tests.web.test_problems import check_problem
 from tests.web.world import AUTHORITY, ORIGIN, Message, Reply, World, make, world
-from verifier.checkpoint import checkpoint_text, parse_checkpoint
+from verifier.checkpoint import Checkpoint, checkpoint_text, parse_checkpoint
+from verifier.note import VerifierKey
 from verifier.receipt import check_receipt
 
 DISPUTE, SEEN = "/api/v1/acp/ledger/dispute", "/api/v1/acp/ledger/seen"
@@ -106,8 +108,41 @@ async def test_a_report_is_plain_text(public: World) -> None:
     assert await grants(public)
 
 
-async def test_reports_are_limited_before_they_cost_a_verification(public: World) -> None:
-    replies = [await post(public, SEEN, b"nonsense") for _ in range(40)]
+async def test_reports_are_limited_before_they_cost_a_verification(
+    public: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[bytes] = []
+
+    def counting(note: bytes, key: VerifierKey) -> Checkpoint:
+        verified.append(note)
+        return open_own_checkpoint(note, key)
+
+    monkeypatch.setattr("gateway.web.reports.open_own_checkpoint", counting)
+    forged = our_note(public, 9_999, WRONG_ROOT).replace(b"9999", b"9998")
+    replies = [await post(public, SEEN, forged) for _ in range(40)]
     assert {reply.status for reply in replies} == {400, 429}
     assert int(replies[-1].headers["retry-after"]) >= 1
+    assert len(verified) == [reply.status for reply in replies].count(400) <= 25
     assert await grants(public)
+
+
+async def test_what_does_not_claim_to_be_ours_silences_nobody(public: World) -> None:
+    """A stranger took the tokens of everybody by 20 posts of nothing, and the proof of a fork was turned away."""
+    stranger = Signer(SigningKey.generate(), SigningKey.generate(), ORIGIN)
+    foreign = stranger.sign_checkpoint(checkpoint_text(ORIGIN, 9_999, WRONG_ROOT))
+    for _ in range(60):
+        check_problem(await post(public, DISPUTE, b"x", "application/json"), "content_type_wrong", 415)
+        for note in (b"", b"x", b"x" * 5_000, foreign):
+            check_problem(await post(public, DISPUTE, note), "not_a_checkpoint", 400)
+    reply = await post(public, DISPUTE, our_note(public, 10_000, WRONG_ROOT))
+    assert reply.json == {"ok": True, "isContradiction": True, "size": 10_000}
+
+
+async def test_one_address_can_not_use_up_what_is_for_all(public: World) -> None:
+    """Forged lines under our own name and key id cost a verification each: then their sender's address pays."""
+    forged = our_note(public, 9_999, WRONG_ROOT).replace(b"9999", b"9998")
+    replies = [await post(public, DISPUTE, forged) for _ in range(40)]
+    assert replies[-1].status == 429
+    house = public.gateway.house
+    house.reports.take("192.0.2.1")
+    house.all_reports.take("everybody", 100)
