@@ -46,10 +46,15 @@ def check_release(signer: Signer, growth: Growth, seq: int, leaf: bytes, signatu
 
     A flipped bit in memory, or a broken library, must not leave the house signed.
     """
-    if not is_valid(signer.receipt_key.public_key, pre_authentication(leaf), signature):
+    if not is_signed_leaf(signer, leaf, signature):
         raise Fatal(f"the signature just made over entry {seq} does not verify; this machine can't be trusted")
     if root_from_inclusion(seq, growth.edge.size, leaf_hash(leaf), growth.path(seq)) != growth.root:
         raise Fatal(f"the path just made for entry {seq} does not lead to the root; this machine can't be trusted")
+
+
+def is_signed_leaf(signer: Signer, leaf: bytes, signature: bytes | None) -> bool:
+    """Say whether our receipt key signed this leaf."""
+    return signature is not None and is_valid(signer.receipt_key.public_key, pre_authentication(leaf), signature)
 
 
 def open_note(signer: Signer, note: bytes) -> Checkpoint:
@@ -57,7 +62,7 @@ def open_note(signer: Signer, note: bytes) -> Checkpoint:
     try:
         checkpoint = parse_checkpoint(note)
     except Malformed as error:
-        raise Fatal(f"the last checkpoint in the store is malformed: {error}") from error
+        raise Fatal(f"a checkpoint in the store is malformed: {error}; restore a good back-up") from error
     if checkpoint.origin != signer.origin or not is_signed_once(checkpoint.note, signer.log_key):
-        raise Fatal("the last checkpoint in the store was not signed by this log key; use the keys of this ledger")
+        raise Fatal("a checkpoint in the store was not signed by this log key; use the keys of this ledger")
     return checkpoint

@@ -1,8 +1,10 @@
 """What is already written: the checks of every start, and answers that were given before.
 
 Blocking; runs in the sequencer's worker thread. A start and a recovery call the same function, and it trusts nothing
-that it can compute: the root from stored nodes, the last batch's hashes and chain from its leaves, the checkpoint from
-its signature. It refuses to go on behind a head that this process has already seen.
+that it can compute: the root from stored nodes, the last batch's hashes and chain from its leaves, the checkpoint and
+the last receipts from their signatures, the records from their entries and their seal. It refuses to go on behind a
+head that this process has already seen. Nothing is signed before all of it held, and what is read back later is checked
+before it is shown: an entry that somebody changed must never get a signature of ours.
 Source: docs/protocol.md, start; security.md §6.
 """
 
@@ -11,14 +13,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from hmac import compare_digest
 
-from gateway.core.state import HOT_PREFIXES, decode_record
+from gateway.core.state import HOT_PREFIXES, decode_record, due_ms_of
 from gateway.errors import Fatal
-from gateway.ledger.checkpoint import open_note, sign_again
+from gateway.ledger.checkpoint import is_signed_leaf, open_note, sign_again
+from gateway.ledger.evidence import check_records
 from gateway.ledger.live import Live
+from gateway.ledger.receipts import render
+from gateway.ledger.seal import Seal, seal_key
 from gateway.ledger.tree import Edge, Growth, load_edge, prove_inclusion
 from gateway.signer import Signer
 from gateway.store.contract import (
+    Loaded,
     Reading,
     SignedBatch,
     Store,
@@ -28,8 +35,9 @@ from gateway.store.contract import (
     node_count,
     node_position,
 )
+from verifier.checkpoint import Checkpoint
 from verifier.entries import Leaf, parse_leaf
-from verifier.merkle import leaf_hash
+from verifier.merkle import leaf_hash, root_from_inclusion
 from verifier.wire import Malformed
 
 
@@ -66,6 +74,7 @@ class Book:
     head: StoredHead
     edge: Edge
     live: Live
+    seal: Seal
     unsaved: list[SignedBatch]
     confirmed: Confirmed
     is_clean: bool
@@ -84,18 +93,31 @@ def open_book(store: Store, signer: Signer, genesis: bytes, remembered: Confirme
     if edge.root != head.root:
         raise Fatal(f"the root over the {head.size} stored entries is not the head's; restore a good back-up")
     _check_tail(store, head)
-    _check_last_note(store, signer, head)
+    _check_signed(store, signer, loaded)
+    live, seal = _open_records(store, signer, head)
     unsaved = [sign_again(signer, store, batch) for batch in loaded.unsigned]
     note = unsaved[-1].note if unsaved else store.last_note(head.size)
     assert note is not None, "a ledger whose batches are all signed has a checkpoint"
-    return Book(head, edge, _live(store), unsaved, Confirmed(head.size, head.root, note), loaded.is_clean)
+    return Book(head, edge, live, seal, unsaved, Confirmed(head.size, head.root, note), loaded.is_clean)
 
 
-def _live(store: Store) -> Live:
+def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live, Seal]:
+    """Read the hot records, and compare them with the entries they came from and with the seal of the last batch."""
+    stored = list(store.records(HOT_PREFIXES))
     try:
-        return Live((key, decode_record(key, value)) for key, value in store.records(HOT_PREFIXES))
+        records = {key: decode_record(key, value) for key, value in stored}
     except Malformed as error:
         raise Fatal(f"a record of the store is malformed: {error}; restore a good back-up") from error
+    live = Live(records.items())
+    check_records(store, live, head.size)
+    seal = Seal(seal_key(signer), [(key, value, due_ms_of(records[key])) for key, value in stored], head.time_ms)
+    # Entry 0 alone bears no seal: it was written before there was a gateway. Its records are the operators it names.
+    if head.size > 1 and not compare_digest(seal.mark(head.size, head.root), head.seal):
+        raise Fatal(
+            "the records of the store are not those that the last batch left: one was changed, added or deleted by"
+            " somebody else. Keep the file, and restore a good back-up"
+        )
+    return live, seal
 
 
 def _check_not_behind(store: Reading, head: StoredHead, remembered: Confirmed) -> None:
@@ -160,31 +182,76 @@ def _hashes(store: Reading, batch: StoredCheckpoint) -> tuple[bytes, ...]:
     return tuple(ordered[position] for position in range(first, stop) if position in ordered)
 
 
-def _check_last_note(store: Reading, signer: Signer, head: StoredHead) -> None:
+def _check_signed(store: Store, signer: Signer, loaded: Loaded) -> None:
+    """Check the newest signed batch: its note, and each signature. At most the last batch may be unsigned."""
+    head = loaded.head
+    assert head is not None, "a ledger that is open"
+    if any(batch.size != head.size for batch in loaded.unsigned):
+        raise Fatal("signatures of batches before the last one are missing from the store; restore a good back-up")
     note = store.last_note(head.size)
     if note is None:
         return
     checkpoint = open_note(signer, note)
     if checkpoint.size > head.size or load_edge(store, checkpoint.size).root != checkpoint.root:
         raise Fatal("the last checkpoint in the store is not of the tree beside it; restore a good back-up")
+    batch = store.batch_at(checkpoint.size)
+    if batch is None or batch.root != checkpoint.root:
+        raise Fatal("the last checkpoint in the store is not of a batch beside it; restore a good back-up")
+    for entry in store.entries(batch.first_seq, batch.size):
+        if not is_signed_leaf(signer, entry.leaf, entry.signature):
+            raise Fatal(
+                f"the stored signature over entry {entry.seq} is not by this receipt key; use the keys of this ledger,"
+                " or restore a good back-up"
+            )
 
 
-def stored_answer(read: Reading, signer: Signer, seq: int, status: int) -> Answer:
-    """Return the answer that entry `seq` gave when it was first committed, byte for byte.
+def stored_answer(read: Reading, signer: Signer, confirmed: Confirmed, seq: int, status: int) -> Answer:
+    """Return the answer that entry `seq` gave when it was first committed, byte for byte. Fatal when it does not hold.
 
-    Signatures that are not kept yet are made again: they are deterministic.
+    Signatures that are not kept yet are made again: they are deterministic. Only the batch at the end of `confirmed`
+    can be without its note.
     """
-    entries, batch = read.entries(seq, seq + 1), read.batch_of(seq)
-    if not entries or batch is None:
+    batch = read.batch_of(seq)
+    if batch is None:
         raise Fatal(f"entry {seq}, which was answered before, is not in the store")
-    leaf, signature = entries[0].leaf, entries[0].signature
+    note = batch.note or (confirmed.note if batch.size == confirmed.size else None)
+    if note is None:
+        raise Fatal(f"the checkpoint over entry {seq} is missing from the store; restore a good back-up")
+    checkpoint = open_note(signer, note)
+    leaf, signature, path = _proven(read, signer, seq, batch.size, checkpoint)
     return Answer(
         seq=seq,
         status=status,
         leaf=leaf,
-        signature=signature or signer.sign_leaf(leaf),
+        signature=signature,
         key_id=signer.receipt_key_id,
-        checkpoint=batch.note or sign_again(signer, read, batch).note,
-        path=prove_inclusion(read, seq, batch.size),
+        checkpoint=note,
+        path=path,
         is_replay=True,
     )
+
+
+def stored_receipt(read: Reading, signer: Signer, *, seq: int, size: int, note: bytes) -> bytes:
+    """Return the receipt of entry `seq` with its proof in our checkpoint `note` of `size` entries.
+
+    Fatal when what is stored does not hold: nobody gets a receipt that a verifier would refuse, and an entry that was
+    changed is never signed.
+    """
+    leaf, signature, path = _proven(read, signer, seq, size, open_note(signer, note))
+    return render(leaf, signature, note, path, key_id=signer.receipt_key_id)
+
+
+def _proven(
+    read: Reading, signer: Signer, seq: int, size: int, checkpoint: Checkpoint
+) -> tuple[bytes, bytes, tuple[bytes, ...]]:
+    """Return leaf, signature and path of a stored entry, after they were found to hold in the tree of a checkpoint."""
+    entries = read.entries(seq, seq + 1)
+    if not entries:
+        raise Fatal(f"entry {seq}, which was answered before, is not in the store")
+    leaf, path = entries[0].leaf, prove_inclusion(read, seq, size)
+    if checkpoint.size != size or root_from_inclusion(seq, size, leaf_hash(leaf), path) != checkpoint.root:
+        raise Fatal(f"stored entry {seq} is not the one that was signed; keep the file, and restore a good back-up")
+    signature = entries[0].signature or signer.sign_leaf(leaf)
+    if not is_signed_leaf(signer, leaf, signature):
+        raise Fatal(f"the stored signature over entry {seq} does not verify; keep the file, and restore a good back-up")
+    return leaf, signature, path

@@ -422,6 +422,8 @@ class Sequencer:
         at = self.counters.batches % len(batch.leaves)
         check_release(self._signer, growth, batch.first_seq + at, batch.leaves[at], signed.signatures[at])
         book.head, book.edge, book.unsaved = head, growth.edge, [signed]
+        assert turn.sealing is not None, "what was stored was sealed"
+        book.seal.take(turn.sealing)
         book.live.apply(batch.changes)
         self._carried.clear()
         self._clock.seen(head.time_ms)
@@ -440,7 +442,10 @@ class Sequencer:
             return {}
         try:
             return await self._in_thread(
-                lambda: {seq: stored_answer(self._store, self._signer, seq, status) for seq, status in wanted.items()}
+                lambda: {
+                    seq: stored_answer(self._store, self._signer, self.confirmed, seq, status)
+                    for seq, status in wanted.items()
+                }
             )
         except Exception as error:  # the batch itself is committed and must be answered
             _log.error("earlier answers could not be read", exc_info=error)

@@ -19,6 +19,7 @@ from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.history import Answer, Book
 from gateway.ledger.line import Waiting
 from gateway.ledger.live import Looked
+from gateway.ledger.seal import Sealing
 from gateway.ledger.tree import Growth
 from gateway.store.contract import RecordChange, SignedBatch, StoredBatch, StoredHead
 from verifier.merkle import leaf_hash
@@ -50,12 +51,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One decided batch. `stored` is what the store gets; None when nothing was entered."""
+    """One decided batch. `stored` is what the store gets and `sealing` its seal; None when nothing was entered."""
 
     waiting: Sequence[Waiting]
     batch: Batch
     growth: Growth
-    stored: StoredBatch | None
+    stored: StoredBatch | None = None
+    sealing: Sealing | None = None
 
 
 def decide_batch(
@@ -90,22 +92,19 @@ def decide_batch(
 
 
 def make_turn(book: Book, waiting: Sequence[Waiting], batch: Batch, carried: Mapping[str, Change]) -> Turn:
-    """Hash the leaves, and put together what the store gets: with it go `carried` changes of batches without entries,
-    and the signatures of the batch before."""
+    """Hash the leaves, seal the records, and put together what the store gets: with it go `carried` changes of batches
+    without entries, and the signatures of the batch before."""
     growth = Growth(book.edge, [leaf_hash(leaf) for leaf in batch.leaves])
     if not batch.leaves:
-        return Turn(waiting, batch, growth, None)
+        return Turn(waiting, batch, growth)
     after = batch.head
     assert after is not None and after.size == growth.edge.size, "the leaves lead to the head"
-    changes = {**carried, **{change[0]: change for change in batch.changes}}
-    stored = StoredBatch(
-        head=StoredHead(after.size, growth.root, after.prev_hash, after.time_ms, after.epoch, after.batch_id),
-        leaves=batch.leaves,
-        hashes=growth.hashes,
-        changes=encode_changes(changes.values()),
-        signed=tuple(book.unsaved),
-    )
-    return Turn(waiting, batch, growth, stored)
+    changes = encode_changes({**carried, **{change[0]: change for change in batch.changes}}.values())
+    sealing = book.seal.after(changes, after.time_ms)
+    seal = book.seal.mark(after.size, growth.root, sealing.total)
+    head = StoredHead(after.size, growth.root, after.prev_hash, after.time_ms, after.epoch, after.batch_id, seal)
+    stored = StoredBatch(head, batch.leaves, growth.hashes, changes, tuple(book.unsaved))
+    return Turn(waiting, batch, growth, stored, sealing)
 
 
 def encode_changes(changes: Iterable[Change]) -> tuple[RecordChange, ...]:

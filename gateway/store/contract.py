@@ -43,7 +43,10 @@ RecordChange: TypeAlias = tuple[str, bytes | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class StoredHead:
-    """The end of the ledger: entries, root over them, SHA-256 of the last leaf, its time and epoch, its batch."""
+    """The end of the ledger: entries, root over them, SHA-256 of the last leaf, its time and epoch, its batch.
+
+    `seal` is the caller's word on the records as the batch left them; the store only keeps it.
+    """
 
     size: int
     root: bytes
@@ -51,6 +54,7 @@ class StoredHead:
     time_ms: int
     epoch: int
     batch_id: str
+    seal: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

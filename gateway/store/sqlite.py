@@ -72,8 +72,12 @@ _UPSERT = (
     " ON CONFLICT (key) DO UPDATE SET value = excluded.value, due_ms = excluded.due_ms"
 )
 _MOVE_HEAD = (
-    "UPDATE head SET size = ?, root = ?, prev_hash = ?, time_ms = ?, epoch = ?, batch_id = ?, is_clean = 0"
+    "UPDATE head SET size = ?, root = ?, prev_hash = ?, time_ms = ?, epoch = ?, batch_id = ?, seal = ?, is_clean = 0"
     " WHERE one = 1 AND size = ? AND root = ? AND epoch = ?"
+)
+_FIRST_HEAD = (
+    "INSERT OR IGNORE INTO head (one, size, root, prev_hash, time_ms, epoch, batch_id, seal, is_clean)"
+    " VALUES (1, ?, ?, ?, ?, ?, ?, ?, 0)"
 )
 _log = logging.getLogger("tallystick.store")
 
@@ -276,9 +280,9 @@ class SqliteStore(_Reading):
 
     def _move_head(self, head: StoredHead, expected: StoredHead | None) -> None:
         """Compare and set: exactly one row must change, or another writer was here."""
-        after = (head.size, head.root, head.prev_hash, head.time_ms, head.epoch, head.batch_id)
+        after = (head.size, head.root, head.prev_hash, head.time_ms, head.epoch, head.batch_id, head.seal)
         if expected is None:
-            cursor = self._db.execute("INSERT OR IGNORE INTO head VALUES (1, ?, ?, ?, ?, ?, ?, 0)", after)
+            cursor = self._db.execute(_FIRST_HEAD, after)
         else:
             cursor = self._db.execute(_MOVE_HEAD, (*after, expected.size, expected.root, expected.epoch))
         if cursor.rowcount != 1:
@@ -491,8 +495,8 @@ def _set_up(db: sqlite3.Connection) -> None:
 
 
 def _head(db: sqlite3.Connection) -> tuple[StoredHead | None, bool]:
-    row = db.execute("SELECT size, root, prev_hash, time_ms, epoch, batch_id, is_clean FROM head").fetchone()
-    return (StoredHead(*row[:6]), bool(row[6])) if row else (None, True)
+    row = db.execute("SELECT size, root, prev_hash, time_ms, epoch, batch_id, seal, is_clean FROM head").fetchone()
+    return (StoredHead(*row[:7]), bool(row[7])) if row else (None, True)
 
 
 def _code(error: sqlite3.Error) -> int:

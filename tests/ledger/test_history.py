@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,11 @@ import pytest
 
 from gateway.core.state import Counter
 from gateway.errors import Busy, Fatal
-from gateway.ledger.history import stored_answer
+from gateway.ledger.history import stored_answer, stored_receipt
 from gateway.signer import Signer
 from gateway.store.contract import SignedBatch
 from gateway.store.memory import MemoryDisk
-from tests.core.requests import ORIGIN, acquire, key_of
+from tests.core.requests import ORIGIN, acquire, did_of, key_of, remove
 from tests.world import ENGINES, Engine, World
 
 FILE = "repo:app/src/a.py"
@@ -133,6 +134,24 @@ def _note_malformed(disk: MemoryDisk) -> None:
     disk.signed[size] = SignedBatch(size, b"note", disk.signed[size].signatures)
 
 
+def _signature(disk: MemoryDisk) -> None:
+    size = _head(disk).size
+    disk.signed[size] = replace(disk.signed[size], signatures=(bytes(64),))
+
+
+def _signature_of_another_key(disk: MemoryDisk) -> None:
+    size = _head(disk).size
+    signer = Signer(key_of("log"), key_of("another receipt"), ORIGIN)
+    disk.signed[size] = replace(disk.signed[size], signatures=(signer.sign_leaf(disk.leaves[-1]),))
+
+
+def _signatures_of_earlier_batches(disk: MemoryDisk) -> None:
+    """Whoever takes them away hopes that an entry he changed is signed anew."""
+    disk.leaves[5] = resign(disk.leaves[5])
+    for size in list(disk.signed):
+        del disk.signed[size]
+
+
 DAMAGES: list[tuple[Callable[[MemoryDisk], None], str]] = [
     (_leaf, "entry 8 of the store is malformed"),
     (_canonical_leaf, "the head does not fit the last entry"),
@@ -153,6 +172,9 @@ DAMAGES: list[tuple[Callable[[MemoryDisk], None], str]] = [
     (_note_of_another_key, "not signed by this log key"),
     (_note_of_another_root, "not of the tree beside it"),
     (_note_malformed, "malformed"),
+    (_signature, "over entry 8 is not by this receipt key"),
+    (_signature_of_another_key, "over entry 8 is not by this receipt key"),
+    (_signatures_of_earlier_batches, "signatures of batches before the last one are missing"),
 ]
 
 
@@ -165,6 +187,183 @@ async def test_a_damaged_ledger_is_refused(damage: Callable[[MemoryDisk], None],
         await world.start()
     assert world.disk.leaves == before, "a refused start writes nothing"
     assert not world.disk.is_owned
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+A, B, C, OP = (did_of(name) for name in ("A", "B", "C", "op"))
+
+
+async def lived_in(folder: Path, *, crashed: bool) -> World:
+    """Return a stopped world with three leases of A, a refusal of B, and C removed. A's first lease is L6."""
+    world = World(folder)
+    await world.start()
+    for name in ("lock:1", "lock:2", "lock:3"):
+        await world.acquire("A", name)
+    await world.acquire("B", "lock:1")
+    await world.ask(remove("op", "C", world.clock.wall))
+    await (world.crash() if crashed else world.stop())
+    return world
+
+
+def put(disk: MemoryDisk, key: str, old: bytes, new: bytes, *, to: str = "") -> None:
+    """Edit a record as somebody with a database tool would."""
+    value, due_ms = disk.records[key]
+    assert old in value
+    disk.records[to or key] = (value.replace(old, new), due_ms)
+
+
+def drop(disk: MemoryDisk, *keys: str) -> None:
+    for key in keys:
+        del disk.records[key]
+
+
+def _wait(disk: MemoryDisk) -> str:
+    return next(key for key in disk.records if key.startswith("wait/"))
+
+
+def _earlier_seal(disk: MemoryDisk) -> None:
+    disk.head = disk.heads[-1] = replace(_head(disk), seal=disk.heads[-2].seal)
+
+
+def _no_seal(disk: MemoryDisk) -> None:
+    disk.head = disk.heads[-1] = replace(_head(disk), seal=b"")
+
+
+NO_ENTRY, NOT_LEFT = "says what no entry of the ledger says", "are not those that the last batch left"
+EDITS: list[tuple[str, Callable[[MemoryDisk], object], str]] = [
+    ("an operator more", lambda d: put(d, f"operator/{OP}", OP.encode(), B.encode(), to=f"operator/{B}"), "operators"),
+    ("another operator", lambda d: put(d, f"operator/{OP}", OP.encode(), B.encode()), NO_ENTRY),
+    ("no operator", lambda d: drop(d, f"operator/{OP}"), "operators"),
+    ("an agent more", lambda d: put(d, f"agent/{A}", A.encode(), OP.encode(), to=f"agent/{OP}"), NO_ENTRY),
+    ("an agent of another entry", lambda d: put(d, f"agent/{A}", b'"addedSeq":3', b'"addedSeq":4'), NO_ENTRY),
+    ("an agent with another name", lambda d: put(d, f"agent/{A}", b'"name":', b'"name":"root","x":'), "malformed"),
+    ("an agent less", lambda d: drop(d, f"agent/{A}"), NOT_LEFT),
+    ("a removed agent back", lambda d: put(d, f"agent/{C}", b'"removedSeq":10', b'"removedSeq":null'), NOT_LEFT),
+    ("an agent removed", lambda d: put(d, f"agent/{A}", b'"removedSeq":null', b'"removedSeq":10'), NO_ENTRY),
+    ("a lease of another", lambda d: put(d, "lease/L6", A.encode(), B.encode()), NO_ENTRY),
+    ("a lease with another token", lambda d: put(d, "lease/L6", b'"fencingToken":1', b'"fencingToken":2'), NO_ENTRY),
+    ("a lease on another resource", lambda d: put(d, "lease/L6", b"lock:1", b"lock:9"), NO_ENTRY),
+    ("a lease of another entry", lambda d: put(d, "lease/L6", b'"grantSeq":6', b'"grantSeq":7'), NO_ENTRY),
+    ("a lease of an entry to come", lambda d: put(d, "lease/L6", b'"grantSeq":6', b'"grantSeq":600'), NO_ENTRY),
+    ("a lease that ends early", lambda d: put(d, "lease/L6", b'"expiresAtMs":1', b'"expiresAtMs":'), NO_ENTRY),
+    ("a lease for ever", lambda d: put(d, "lease/L6", b'"expiresAtMs":1', b'"expiresAtMs":99'), NOT_LEFT),
+    ("a lease under another id", lambda d: put(d, "lease/L6", b"L6", b"L6", to="lease/L60"), NO_ENTRY),
+    ("a lease less", lambda d: drop(d, "lease/L6"), NO_ENTRY),
+    ("a hold less", lambda d: drop(d, "held/lock:1"), NO_ENTRY),
+    ("a lease and its hold less", lambda d: drop(d, "lease/L6", "held/lock:1"), NOT_LEFT),
+    ("a hold of another lease", lambda d: put(d, "held/lock:1", b"L6", b"L7"), NO_ENTRY),
+    ("a hold without a lease", lambda d: put(d, "held/lock:1", b"L6", b"L6", to="held/lock:9"), NO_ENTRY),
+    ("an empty hold", lambda d: put(d, "held/lock:1", b'"L6"', b"", to="held/lock:9"), NO_ENTRY),
+    ("a lower token", lambda d: put(d, "ledger/token", b'"value":1', b'"value":'), NO_ENTRY),
+    ("a higher token", lambda d: put(d, "ledger/token", b'"value":1', b'"value":2'), NOT_LEFT),
+    ("no token", lambda d: drop(d, "ledger/token"), NO_ENTRY),
+    ("another holiday", lambda d: put(d, "ledger/holiday", b'"value":1', b'"value":9'), NOT_LEFT),
+    ("a dispute", lambda d: d.records.update({"ledger/dispute": (b'{"seq":3}', None)}), NO_ENTRY),
+    ("a refusal less", lambda d: drop(d, _wait(d)), NOT_LEFT),
+    ("more refusals", lambda d: put(d, _wait(d), b'"waits":1', b'"waits":99'), NOT_LEFT),
+    ("the seal of an earlier batch", _earlier_seal, NOT_LEFT),
+    ("no seal", _no_seal, NOT_LEFT),
+]
+
+
+@pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "crashed"])
+@pytest.mark.parametrize(("edit", "text"), [row[1:] for row in EDITS], ids=[row[0] for row in EDITS])
+async def test_a_record_that_somebody_changed_is_refused(
+    edit: Callable[[MemoryDisk], object], text: str, crashed: bool, tmp_path: Path
+) -> None:
+    world = await lived_in(tmp_path, crashed=crashed)
+    edit(world.disk)
+    head = world.disk.head
+    with pytest.raises(Fatal, match=text):
+        await world.start()
+    assert world.disk.head == head and len(world.disk.signed) == len(world.disk.heads) - crashed, "nothing was written"
+
+
+async def test_records_of_a_ledger_that_was_only_opened_are_its_operators(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.disk.records["ledger/token"] = (b'{"value":5}', None)
+    with pytest.raises(Fatal, match="entry 0 alone"):
+        await world.start()
+
+
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["still there", "dropped by the store"])
+async def test_a_refusal_that_counts_no_more_may_be_there_or_not(is_dropped: bool, tmp_path: Path) -> None:
+    world = await lived_in(tmp_path, crashed=False)
+    await world.start()
+    world.clock.advance(120_000)
+    await world.acquire("A", "lock:4")
+    await world.crash()
+    if is_dropped:
+        drop(world.disk, _wait(world.disk))
+    await world.start()
+    world.audit()
+    await world.stop()
+
+
+async def test_records_edited_behind_a_running_gateway_are_noticed_at_its_next_start(tmp_path: Path) -> None:
+    world = World(tmp_path, "sqlite")
+    await world.start()
+    await world.acquire("A", FILE)
+    await world.restart()
+    await world.acquire("B", "lock:b")
+    await world.stop()
+    with sqlite3.connect(world.path) as db:
+        for number, rows in db.execute("SELECT number, rows FROM journal").fetchall():
+            db.execute("UPDATE journal SET rows = ? WHERE number = ?", (rows.replace(b"lease/L6", b"lease/X6"), number))
+    db.close()
+    with pytest.raises(Fatal, match=NO_ENTRY):
+        await world.start()
+
+
+# -- what is read back -------------------------------------------------------------------------------------------------
+
+
+def drop_triggers(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as db:
+        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            db.execute(statement)
+    db.close()
+
+
+SPOILT = [
+    ("a flipped entry", ["UPDATE entry SET leaf = CAST(replace(leaf, 'A', 'B') AS BLOB) WHERE seq = 6"]),
+    ("a missing entry", ["DELETE FROM entry WHERE seq = 6"]),
+    ("a flipped signature", ["UPDATE signed SET signatures = zeroblob(64) WHERE size = 7"]),
+    (
+        "a flipped entry without its signature",
+        ["UPDATE entry SET leaf = CAST(replace(leaf, 'A', 'B') AS BLOB) WHERE seq = 6", "DELETE FROM signed"],
+    ),
+    ("a flipped node", ["UPDATE batch SET hashes = zeroblob(length(hashes)) WHERE size = 8"]),
+]
+
+
+@pytest.mark.parametrize("statements", [row[1] for row in SPOILT], ids=[row[0] for row in SPOILT])
+async def test_what_was_spoilt_is_never_served(
+    statements: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, "sqlite")
+    await world.start()
+    asked = acquire("A", FILE)
+    first = await world.ask(asked)
+    assert first.seq == 6
+    for number in range(4):
+        await world.acquire("A", f"lock:{number}")
+    confirmed = world.sequencer.confirmed
+    place = {"seq": 6, "size": confirmed.size}
+    assert b'"payload":' in stored_receipt(world.store.honest, world.signer, **place, note=confirmed.note)
+    drop_triggers(world.path, *statements)
+    monkeypatch.setattr(Signer, "sign_leaf", lambda self, leaf: pytest.fail("what does not hold is not signed"))
+    with pytest.raises(Fatal):
+        stored_receipt(world.store.honest, world.signer, **place, note=confirmed.note)
+    if "hashes" not in statements[0]:  # that node is no part of the first proof
+        with pytest.raises(Busy, match="answer_unreadable"):
+            await world.ask(asked.again())
+    monkeypatch.undo()
+    assert (await world.acquire("B", "lock:b")).status == 200
+    await world.stop()
 
 
 async def test_keys_of_another_ledger_are_refused(tmp_path: Path) -> None:
@@ -230,11 +429,15 @@ async def test_an_old_answer_is_found_again_with_its_own_checkpoint(engine: Engi
     first = await world.ask(acquire("A", FILE))
     for number in range(20):
         await world.acquire("A", f"lock:{number}")
-    assert stored_answer(world.store, world.signer, first.seq, 200) == replace(first, is_replay=True)
+    assert stored_answer(world.store, world.signer, world.sequencer.confirmed, first.seq, 200) == replace(
+        first, is_replay=True
+    )
     newest = await world.acquire("A", "lock:newest")  # not signed in the store yet
-    assert stored_answer(world.store, world.signer, newest.seq, 200) == replace(newest, is_replay=True)
+    assert stored_answer(world.store, world.signer, world.sequencer.confirmed, newest.seq, 200) == replace(
+        newest, is_replay=True
+    )
     with pytest.raises(Fatal, match="not in the store"):
-        stored_answer(world.store, world.signer, 999, 200)
+        stored_answer(world.store, world.signer, world.sequencer.confirmed, 999, 200)
     await world.stop()
 
 

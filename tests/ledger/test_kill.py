@@ -65,7 +65,7 @@ async def test_what_was_answered_survives_a_kill_at_any_moment(tmp_path: Path) -
     leaves = world.leaves()
     asked = {(leaf.actor, leaf.request["idempotencyKey"]): leaf.seq for leaf in leaves if leaf.request}
     for did, key, status, body in said:
-        answer = stored_answer(world.store, world.signer, asked[did, key], status)
+        answer = stored_answer(world.store, world.signer, world.sequencer.confirmed, asked[did, key], status)
         again = receipts.answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
         assert again == body, (SEED, did, key)
     assert len(said) > KILLS

@@ -112,7 +112,7 @@ def check(world: World, clients: Clients) -> None:
     for answer in clients.answers:
         (entry,) = world.store.honest.entries(answer.seq, answer.seq + 1)
         assert entry.leaf == answer.leaf
-        again = stored_answer(world.store.honest, world.signer, answer.seq, answer.status)
+        again = stored_answer(world.store.honest, world.signer, world.sequencer.confirmed, answer.seq, answer.status)
         bodies = [
             receipts.answer(one.leaf, one.signature, one.checkpoint, one.path, key_id=one.key_id)
             for one in (answer, again)
