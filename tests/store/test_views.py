@@ -1,0 +1,71 @@
+"""The SQL views show people what the gateway itself would read, wherever a record lies at the moment."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.core.state import Agent, Lease, Waits
+from gateway.store.contract import RecordChange
+from gateway.store.recent import SEAL_KEYS
+from gateway.store.sqlite import SqliteStore
+from tests.core.requests import acquire, did_of, remove
+from tests.store.exercise import Writer
+from tests.world import World
+
+VIEWS: dict[str, type[Lease] | type[Waits] | type[Agent]] = {"leases": Lease, "waits": Waits, "agents": Agent}
+
+
+def look(path: Path, query: str) -> list[tuple[Any, ...]]:
+    """Read beside the gateway, as a person with the sqlite3 shell does."""
+    db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    try:
+        return db.execute(query).fetchall()
+    finally:
+        db.close()
+
+
+def test_a_view_has_one_column_for_each_member_of_its_record(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    SqliteStore(path, may_create=True).close()
+    for view, kind in VIEWS.items():
+        assert tuple(row[1] for row in look(path, f"PRAGMA table_info({view})")) == kind._fields
+
+
+async def test_the_views_show_the_live_records_of_a_running_gateway(tmp_path: Path) -> None:
+    world = World(tmp_path, "sqlite")
+    await world.start()
+    await world.acquire("A", "lock:1", "lock:2")
+    await world.ask(acquire("B", "lock:1"))
+    await world.ask(remove("op", "C", world.clock.wall))
+    records = [record for _, record in world.sequencer.view.scan("")]
+    for view, kind in VIEWS.items():
+        found = look(world.path, f"SELECT * FROM {view}")
+        expected = [tuple(record) for record in records if isinstance(record, kind)]
+        if view == "leases":
+            found = [(*row[:4], tuple(orjson.loads(row[4])), *row[5:]) for row in found]
+        assert sorted(found) == sorted(expected) != []
+    assert dict(look(world.path, "SELECT did, removed_seq FROM agents"))[did_of("C")] == 8
+    await world.stop()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_record_is_shown_as_last_written_in_the_journal_and_in_the_table(seed: int, tmp_path: Path) -> None:
+    path, writer, rng = tmp_path / "ledger.sqlite3", Writer(), random.Random(seed)
+    store = SqliteStore(path, may_create=True)
+    for step in range(3 * SEAL_KEYS // 700):
+        numbers = rng.sample(range(14_000), 700)
+        changes: list[RecordChange] = [
+            (f"agent/é{number}", None if rng.random() < 0.3 else b'{"did":"\xc3\xa9%d"}' % step, None)
+            for number in numbers
+        ]
+        writer.write(store, 1, changes=changes)
+    shown = sorted(look(path, "SELECT key, value FROM live_record"))
+    assert look(path, "SELECT count(*) FROM record")[0][0] > 0 < look(path, "SELECT count(*) FROM journal")[0][0]
+    assert shown == sorted((key, value.decode()) for key, value in store.records(["agent/"]))
+    store.close()
