@@ -216,12 +216,12 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
 
 
 def intake_read(raw: RawRequest, *, origin: str, authorities: Collection[str]) -> SignedRead:
-    """Verify a signed GET and return it, or raise Rejection. It has no body; how long it may live is the caller's."""
+    """Verify a signed GET or HEAD and return it, or raise Rejection. How long it may live is the caller's question."""
     headers = _headers(raw)
     signed, key, signature = _signature(headers, READ_COMPONENTS)
     authority = _authority(raw, authorities)
-    if raw.method != "GET" or not is_path(raw.raw_path) or not is_query(raw.query):
-        raise Rejection("path_wrong", "a signed read is a GET of a path without %, // and /.")
+    if raw.method not in ("GET", "HEAD") or not is_path(raw.raw_path) or not is_query(raw.query):
+        raise Rejection("path_wrong", "a signed read is a GET or HEAD of a path without %, // and /.")
     if raw.body:
         raise Rejection("body_malformed", f"a signed read has no body, this one has {len(raw.body)} bytes")
     anchor = _anchor(headers)
@@ -276,7 +276,9 @@ def _authority(raw: RawRequest, authorities: Collection[str]) -> str:
     """Return the authority as signed: lower case, a default port dropped; it must be one of entry 0's."""
     authority = raw.authority.lower()
     bare, _, port = authority.rpartition(":")
-    for known in (authority, bare if port in ("80", "443") else authority):
+    # A host that still has a colon, unless an IPv6 address in its brackets, had another port before this one.
+    is_default = port in ("80", "443") and (":" not in bare or (bare.startswith("[") and bare.endswith("]")))
+    for known in (authority, bare if is_default else authority):
         if known in authorities:
             return known
     raise Rejection("authority_wrong", "the Host is none of this ledger's authorities; use the one you joined under")

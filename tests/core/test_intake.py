@@ -106,6 +106,31 @@ def test_the_authority_is_lower_case_without_a_default_port(host: str) -> None:
     assert take(plain().raw(authority=host)).authority == "gateway.example"
 
 
+@pytest.mark.parametrize("host", ["[::1]:443", "[::1]:80", "[::1]"])
+def test_an_ipv6_address_in_brackets_is_a_host_without_a_port(host: str) -> None:
+    raw = plain().but(authority="[::1]").raw(authority=host)
+    assert intake(raw, origin=ORIGIN, authorities=("[::1]",), action="lease.acquire").authority == "[::1]"
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("127.0.0.1:18420:443", "127.0.0.1:18420"),
+        ("gateway.example:443:443", "gateway.example:443"),
+        ("::1:443", "::1"),
+        ("[::1]:8443:443", "[::1]:8443"),
+        ("x[::1]:443", "x[::1]"),
+        ("[::1]x:80", "[::1]x"),
+        ("gateway.example:8080", "gateway.example"),
+    ],
+)
+def test_a_port_is_dropped_from_a_host_alone(host: str, known: str) -> None:
+    raw = plain().but(authority=known).raw(authority=host)
+    with pytest.raises(Rejection) as caught:
+        intake(raw, origin=ORIGIN, authorities=(known,), action="lease.acquire")
+    assert caught.value.code == "authority_wrong"
+
+
 def without(name: str) -> Change:
     return lambda headers: headers.pop(name)
 
@@ -414,6 +439,13 @@ def test_a_signed_read_is_verified_and_keeps_nothing_but_who_and_when() -> None:
     assert (signed.keyid, signed.authority) == (did_of("A"), "gateway.example")
     assert (signed.path, signed.query, signed.nonce) == (WAIT, "?resource=repo:x", ask.nonce)
     assert is_inside_window(signed, NOW_MS, 30_000) and not is_inside_window(signed, NOW_MS + 45_000, 30_000)
+
+
+def test_a_signed_head_is_a_read_too_and_no_get() -> None:
+    head = read("A", WAIT, method="HEAD").raw()
+    assert intake_read(head, origin=ORIGIN, authorities=AUTHORITIES).keyid == did_of("A")
+    with pytest.raises(Rejection, match="signature_invalid"):
+        intake_read(head._replace(method="GET"), origin=ORIGIN, authorities=AUTHORITIES)
 
 
 READS: list[tuple[str, Callable[[], RawRequest], str]] = [

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -219,6 +220,18 @@ async def test_head_has_the_headers_of_get_and_no_body(public: World) -> None:
 
     reply = await public.send(Message("HEAD", "/livez", (("host", AUTHORITY),)))
     assert (reply.status, reply.body, reply.headers["content-length"]) == (200, b"", "3")
+
+
+@pytest.mark.parametrize("target", MEMBERS_ONLY)
+async def test_head_on_a_members_ledger_is_signed_as_head(members: World, target: str) -> None:
+    key = await members.agent("a")
+    get, head = members.signed_read(key, target), members.signed_read(key, target, method="HEAD")
+    expected, reply = await members.send(get), await members.send(head)
+    assert (reply.status, reply.body, len(expected.body) > 0) == (200, b"", True)
+    assert reply.headers["content-type"] == expected.headers["content-type"]
+    assert reply.headers["cache-control"] == "private, no-store"
+    assert (await members.send(replace(get, method="HEAD"))).status == 401
+    assert (await members.send(replace(head, method="GET"))).status == 401
 
 
 async def test_entry_0_names_everything_that_later_decisions_depend_on(public: World) -> None:

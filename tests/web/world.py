@@ -122,12 +122,19 @@ class World:
         return Message("POST", draft.path, tuple(fields.items()), draft.body or b"")
 
     def signed_read(
-        self, key: SigningKey, target: str, *, life_s: int = 15, created_s: int | None = None, anchor: str = ""
+        self,
+        key: SigningKey,
+        target: str,
+        *,
+        life_s: int = 15,
+        created_s: int | None = None,
+        anchor: str = "",
+        method: str = "GET",
     ) -> Message:
         path, _, query = target.partition("?")
-        draft = Draft("GET", AUTHORITY, path, query, anchor or self.newcomers_anchor)
+        draft = Draft(method, AUTHORITY, path, query, anchor or self.newcomers_anchor)
         fields = sign_request(draft, key, created_s=created_s or int(time.time()), nonce=new_nonce(), life_s=life_s)
-        return Message("GET", target, tuple(fields.items()))
+        return Message(method, target, tuple(fields.items()))
 
     async def send(self, message: Message) -> Reply:
         return await send_raw(self.gateway.url, message.encode())
