@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 from gateway.actions import ACTIONS, Action
-from gateway.core.refusal import TABLE
+from gateway.core.refusal import TABLE, Retry
 from gateway.web.problem import ROWS
 from verifier.entries import ENTRY_TYPES, body_schema, leaf_schema
 
@@ -148,7 +149,7 @@ def _schemas() -> dict[str, object]:
     codes = sorted({*ROWS, *(row.name for row in TABLE if not row.is_receipted)})
     problem = {
         "type": "object",
-        "required": ["type", "title", "status", "detail", "code", "requestId", "advice"],
+        "required": ["type", "title", "status", "detail", "code", "requestId", "advice", "retry"],
         "properties": {
             "type": text,
             "title": text,
@@ -157,9 +158,9 @@ def _schemas() -> dict[str, object]:
             "code": {"type": "string", "enum": codes},
             "requestId": text,
             "advice": text,
+            "retry": {"type": "string", "enum": list(get_args(Retry))},
             "nowMs": number,
             "number": number,
-            "retry": text,
             "seq": number,
         },
     }

@@ -17,6 +17,7 @@ import orjson
 from aiohttp import web
 
 from gateway.core.intake import Rejection
+from gateway.core.refusal import Retry
 from gateway.errors import Busy, Fatal
 from gateway.ledger.sequencer import Refused
 from gateway.web.connection import Reply
@@ -54,12 +55,17 @@ _log = logging.getLogger("tallystick.web")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One problem: `title` says what is wrong, `advice` what the caller does next."""
+    """One problem: `title` says what is wrong, `advice` what the caller does next, `retry` the same to a program.
+
+    As for refusals: the same request later (signed anew, the same idempotency key), a new one, or never. Most are
+    *never*: as it is, such a request is wrong at any time.
+    """
 
     code: str
     status: int
     title: str
     advice: str
+    retry: Retry = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class Refusable(Exception):
         self.problem = Problem(ROWS[code], detail, headers=headers or {})
 
 
+SAME: Retry = "same_request"
+NEW: Retry = "new_request"
 _SIGN_AGAIN = "Sign the request as docs/protocol.md says and send it again."
 _RETRY = "Nothing happened. Send it again after Retry-After, signed anew with the same Idempotency-Key."
 
@@ -90,10 +98,11 @@ _TABLE: tuple[Row, ...] = (
     Row("target_malformed", 400, "The request target is not a plain path", "Start the target with a single slash."),
     Row("header_repeated", 400, "A header that decides stands twice", "Send each of these headers once."),
     Row("encoded_body", 400, "The body is encoded", "Send the body as it was digested, without Content-Encoding."),
-    Row("body_incomplete", 400, "The body did not arrive whole", "Send the request again."),
-    Row("body_too_slow", 408, "The body did not arrive in time", "Send the body together with its header."),
+    Row("body_incomplete", 400, "The body did not arrive whole", "Send the request again.", SAME),
+    Row("body_too_slow", 408, "The body did not arrive in time", "Send the body together with its header.", SAME),
     Row("body_too_large", 413, "The body is too large", "Ask for fewer resources in one request."),
     Row("content_type_wrong", 415, "This path takes another Content-Type", "Send the type named in the detail."),
+    Row("expectation_failed", 417, "Expect says what is not done here", "Say 100-continue, or leave it out."),
     Row("not_found", 404, "Nothing is here", "See /openapi.json for what is."),
     Row("method_not_allowed", 405, "This path has another method", "Use a method of the Allow header."),
     Row("query_malformed", 400, "The query is not one this path understands", "See /openapi.json for its parameters."),
@@ -103,7 +112,7 @@ _TABLE: tuple[Row, ...] = (
     Row("components_wrong", 400, "The signature covers other components", "Cover exactly those of Accept-Signature."),
     Row("signature_invalid", 401, "The signature does not hold", _SIGN_AGAIN),
     Row("key_malformed", 401, "The key is no strict Ed25519 key", "Make another with `tallystick keys new`."),
-    Row("outside_window", 401, "The signature is not of this time", "Set this machine's clock and sign again."),
+    Row("outside_window", 401, "The signature is not of this time", "Set this machine's clock and sign again.", NEW),
     Row("digest_missing", 400, "There is no Content-Digest", _SIGN_AGAIN),
     Row("digest_mismatch", 400, "Content-Digest is not the digest of this body", "Send the very bytes you digested."),
     Row("authority_wrong", 400, "This gateway does not go by that name", "Use the host name given when you joined."),
@@ -126,14 +135,15 @@ _TABLE: tuple[Row, ...] = (
     Row("reader_unknown", 403, "This key reads nothing here", "Ask the operator for `tallystick agent add`."),
     Row("not_a_checkpoint", 400, "This is not a checkpoint of this ledger", "Send the note as you received it."),
     # Not now.
-    Row("rate_limited", 429, "Too many requests", _RETRY),
-    Row("busy", 503, "The gateway has too much to do", _RETRY),
-    Row("draining", 503, "The gateway is stopping", _RETRY),
+    Row("rate_limited", 429, "Too many requests", _RETRY, SAME),
+    Row("busy", 503, "The gateway has too much to do", _RETRY, SAME),
+    Row("draining", 503, "The gateway is stopping", _RETRY, SAME),
     Row("timed_out", 503, "The answer was not ready in time",
-        "It may have happened. Send it again with the same Idempotency-Key; you get the first answer."),
+        "It may have happened. Send it again with the same Idempotency-Key; you get the first answer.", SAME),
     Row("recovering", 503, "The gateway is finding out what it last wrote",
-        "It may have happened. Send it again with the same Idempotency-Key; you get the first answer."),
-    Row("internal_error", 500, "The gateway failed", "Send it again with the same Idempotency-Key; tell the operator."),
+        "It may have happened. Send it again with the same Idempotency-Key; you get the first answer.", SAME),
+    Row("internal_error", 500, "The gateway failed",
+        "Tell the operator; send it again with the same Idempotency-Key.", SAME),
 )
 # fmt: on
 ROWS: Mapping[str, Row] = {row.code: row for row in _TABLE}
@@ -177,6 +187,7 @@ def render_problem(problem: Problem, request_id: str, now_ms: int) -> Reply:
         "code": row.code,
         "detail": problem.detail,
         "advice": row.advice,
+        "retry": row.retry,
         "requestId": request_id,
         **problem.members,
     }
@@ -196,8 +207,9 @@ def _of_rejection(error: Rejection) -> Problem:
 
 def _of_refused(error: Refused) -> Problem:
     refusal = error.unreceipted.refusal
-    row = Row(refusal.name, refusal.status, refusal.name.replace("_", " ").capitalize(), refusal.advice)
-    members = {"number": refusal.number, "retry": refusal.retry, **error.unreceipted.detail}
+    title = refusal.name.replace("_", " ").capitalize()
+    row = Row(refusal.name, refusal.status, title, refusal.advice, refusal.retry)
+    members = {"number": refusal.number, **error.unreceipted.detail}
     return Problem(row, refusal.advice.partition(":")[0], members=members)
 
 

@@ -56,8 +56,8 @@ def refusals() -> str:
 
 def problems() -> str:
     """The problems of the door."""
-    rows = ((f"`{row.code}`", row.status, row.title, row.advice) for row in ROWS.values())
-    return table(("code", "status", "title", "what to do"), rows)
+    rows = ((f"`{row.code}`", row.status, _RETRY[row.retry], row.title, row.advice) for row in ROWS.values())
+    return table(("code", "status", "retry", "title", "what to do"), rows)
 
 
 def actions() -> str:

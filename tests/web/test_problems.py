@@ -15,7 +15,8 @@ from verifier.did import encode_did
 from verifier.request import content_digest
 from verifier.wire import encode_base64
 
-MEMBERS = {"type", "title", "status", "detail", "code", "requestId", "advice"}
+MEMBERS = {"type", "title", "status", "detail", "code", "requestId", "advice", "retry"}
+RETRY = {code: row.retry for code, row in ROWS.items()} | {row.name: row.retry for row in TABLE}
 Bend = Callable[[World, SigningKey], Message]
 
 
@@ -30,6 +31,7 @@ def check_problem(reply: Reply, code: str, status: int, *further: str) -> None:
     assert set(reply.json) == MEMBERS | set(further) | ({"nowMs"} if status == 401 else set())
     assert reply.json["type"] == f"urn:tallystick:problem:{code}"
     assert reply.json["status"] == status
+    assert reply.json["retry"] == RETRY[code]
     assert reply.json["requestId"] == reply.headers["x-request-id"]
     assert reply.json["detail"] and reply.json["advice"] and reply.json["title"]
     assert reply.headers["cache-control"] == "no-store"
@@ -102,6 +104,15 @@ def test_the_scenes_below_are_every_rejection_there_is() -> None:
 
 def test_the_door_has_a_title_for_every_rejection_and_the_same_status() -> None:
     assert {code: ROWS[code].status for code in REJECTIONS} == dict(REJECTIONS)
+
+
+def test_only_what_may_be_accepted_later_as_it_is_may_be_sent_again() -> None:
+    assert {code for code, row in ROWS.items() if row.retry == "same_request"} == {
+        "body_incomplete", "body_too_slow", "rate_limited", "busy", "draining", "timed_out", "recovering",
+        "internal_error",
+    }  # fmt: skip
+    assert {code for code, row in ROWS.items() if row.retry == "new_request"} == {"outside_window"}
+    assert all(ROWS[row.name].retry == row.retry for row in TABLE if row.name in ROWS)
 
 
 @pytest.mark.parametrize("code", BENT)
