@@ -19,7 +19,7 @@ from http import HTTPStatus
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from aiohttp import HttpVersion10, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
@@ -30,6 +30,8 @@ from gateway.web.limits import (
     HEADERS_MAX,
     LINE_BYTES_MAX,
     LINGERING_SECONDS,
+    BodyTooLarge,
+    read_body,
     require_c_parser,
 )
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 Fields = tuple[tuple[str, str], ...]
 CLOSE = ("Connection", "close")
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_VERSIONS = (HttpVersion10, HttpVersion11)
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _log = logging.getLogger("tallystick.web")
@@ -57,13 +61,32 @@ class Request:
     """A parsed message, nothing decoded: `raw_path` and `raw_headers` as they came, `content` the body's stream.
 
     `task` is the one that answers it. Asking asyncio who runs costs a system call before Python 3.12.
+    `expects` is what the client wants to be told before it sends the body, in lower case.
     """
 
-    __slots__ = ("content", "headers", "is_last", "is_old", "method", "raw_headers", "raw_path", "remote", "task")
+    __slots__ = (
+        "_transport",
+        "content",
+        "expects",
+        "headers",
+        "is_last",
+        "is_old",
+        "method",
+        "raw_headers",
+        "raw_path",
+        "remote",
+        "task",
+    )
 
     def __init__(
-        self, message: RawRequestMessage, content: StreamReader, task: asyncio.Task[None], remote: str
+        self,
+        message: RawRequestMessage,
+        content: StreamReader,
+        task: asyncio.Task[None],
+        remote: str,
+        transport: asyncio.WriteTransport | None,
     ) -> None:
+        self._transport = transport
         self.content = content
         self.method = message.method
         self.raw_path = message.path
@@ -71,8 +94,24 @@ class Request:
         self.raw_headers = message.raw_headers
         self.is_last = message.should_close
         self.is_old = message.version == HttpVersion10
+        self.expects = message.headers.get("Expect", "").lower()
         self.task = task
         self.remote = remote
+
+    @property
+    def is_held_back(self) -> bool:
+        """Say whether the client still waits to be asked for its body, and may never send it."""
+        return self.expects != "" and not self.is_old and not self.content.is_eof()
+
+    async def read(self, deadline_s: float) -> bytes:
+        """Return the body; a client that waits to be asked is asked now, so only when its head was acceptable."""
+        if self.is_held_back:
+            if int(self.headers.get("Content-Length", "0")) > BODY_BYTES_MAX:
+                raise BodyTooLarge
+            self.expects = ""
+            if self._transport is not None:
+                self._transport.write(_CONTINUE)
+        return await read_body(self.content, deadline_s)
 
     def _cancel(self, error: BaseException) -> None:
         """Let nobody wait for the rest of a body that will not come; aiohttp calls this when a connection ends."""
@@ -181,10 +220,10 @@ class Connection(web.RequestHandler):
 
     async def _serve(self, message: object, content: StreamReader) -> bool:
         """Answer one message; False when it was the last of this connection."""
-        if not isinstance(message, RawRequestMessage):
+        if not isinstance(message, RawRequestMessage) or message.version not in _VERSIONS:
             await self._refuse(message)
             return False
-        request = Request(message, content, self._task, self._remote)
+        request = Request(message, content, self._task, self._remote, self.transport)
         self._request_in_progress = True
         self._current_request = request  # type: ignore[assignment]  # aiohttp calls its `_cancel`, nothing else
         try:
@@ -205,9 +244,10 @@ class Connection(web.RequestHandler):
     def _is_kept(self, request: Request, reply: Reply) -> bool:
         """Say whether the connection goes on after this answer.
 
-        Not after `Upgrade`, which nobody here takes up: the parser has stopped, and what follows may not be HTTP.
+        Not after `Upgrade`, which nobody here takes up: the parser has stopped, and what follows may not be HTTP. Not
+        after a body that was not asked for: it may come or not, and must not be taken for the next request.
         """
-        if request.is_last or self._close or self._force_close or CLOSE in reply.fields:
+        if request.is_held_back or request.is_last or self._close or self._force_close or CLOSE in reply.fields:
             return False
         return not self._upgraded or bool(self._messages)
 

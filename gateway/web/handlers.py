@@ -16,7 +16,6 @@ from gateway.actions import ACTIONS, Action
 from gateway.web.access import raw_request, reader_of
 from gateway.web.connection import Reply
 from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House
-from gateway.web.limits import read_body
 from gateway.web.openapi import openapi, origin_prefix
 from gateway.web.pictures import agents, leases, wait
 from gateway.web.problem import BASE_HEADERS, Refusable
@@ -68,7 +67,7 @@ async def decide(house: House, action: Action, call: Call) -> Reply:
     """Read the body once, let the desk decide, write its bytes."""
     if house.is_draining():
         raise Refusable("draining", "This gateway is stopping.", {"Retry-After": "5", "Connection": "close"})
-    body = await read_body(call.request.content, house.body_seconds)
+    body = await call.request.read(house.body_seconds)
     answered = await house.desk.decide(raw_request(call, body), action)
     call.fields["seq"] = answered.seq
     call.fields["actor"] = answered.actor

@@ -7,7 +7,6 @@ import orjson
 from gateway.core.dispute import is_contradiction, open_own_checkpoint
 from gateway.web.connection import Reply
 from gateway.web.house import JSON, House
-from gateway.web.limits import read_body
 from gateway.web.problem import Refusable
 from gateway.web.reads import root_at
 from gateway.web.routes import Call, plain
@@ -27,7 +26,7 @@ async def report(house: House, call: Call) -> Reply:
     """
     if not call.request.headers.get("Content-Type", "").startswith("text/plain"):
         raise Refusable("content_type_wrong", "A checkpoint is sent as text/plain.")
-    body = await read_body(call.request.content, house.body_seconds)
+    body = await call.request.read(house.body_seconds)
     _check_claim(house, body)
     house.reports.take(call.request.remote)
     house.all_reports.take(_EVERYBODY)

@@ -108,6 +108,8 @@ class Door:
         target = call.request.raw_path
         if not target.startswith("/"):
             raise Refusable("target_malformed", "An absolute or empty target is not served; name the host in Host.")
+        if call.request.expects not in ("", "100-continue"):
+            raise Refusable("expectation_failed", "Expect may say 100-continue and nothing else.")
         call.path, _, call.query = target.partition("?")
         methods = self._exact.get(call.path) or self._prefixed(call)
         if methods is None:
@@ -128,7 +130,7 @@ class Door:
     def _note(self, call: Call, request_id: str, route: str, status: int, code: str, seconds: float) -> None:
         self._metrics.observe(route, status, code, seconds)
         call.fields.update(
-            requestId=request_id, route=route, status=status, code=code, duration_ms=round(seconds * 1000, 3)
+            requestId=request_id, route=route, status=status, code=code, durationMs=round(seconds * 1000, 3)
         )
         logs.access_line(self._clock.now_ms(), call.fields, call.request.task.get_loop())
 

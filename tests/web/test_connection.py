@@ -17,7 +17,6 @@ from aiohttp import web
 
 from gateway.config import Settings
 from gateway.web.connection import Connection, Reply, Request, Server, head_of
-from gateway.web.limits import read_body
 from gateway.web.metrics import Metrics
 from gateway.web.problem import Refusable
 from gateway.web.routes import Call, Door, Route, plain
@@ -73,7 +72,7 @@ class Handlers:
     async def read(self, call: Call) -> Reply:
         self.entered.append(call.query)
         try:
-            return plain(await read_body(call.request.content, self.body_seconds), "text/plain")
+            return plain(await call.request.read(self.body_seconds), "text/plain")
         finally:
             self.left.append(call.query)
 
@@ -341,6 +340,78 @@ async def test_an_upgrade_is_answered_and_what_follows_is_not_taken_for_a_reques
         assert body == b"2" and b"\r\nConnection: close\r\n" in head
         assert await rest(reader) == b""
         assert place.entered == ["1", "2"]
+        writer.close()
+
+
+ASKING = b"POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+async def test_a_client_that_asks_first_is_told_to_go_on_before_its_body_is_waited_for() -> None:
+    """curl waits a second for this before it sends a larger body."""
+    async with house() as place:
+        reader, writer = await place.connect()
+        for _ in range(2):
+            writer.write(ASKING)
+            assert await asyncio.wait_for(reader.readexactly(len(GO_ON)), 30) == GO_ON
+            writer.write(b"abc")
+            head, body = await answer(reader)
+            assert (head[:13], body) == (b"HTTP/1.1 200 ", b"abc") and b"Connection:" not in head
+        writer.close()
+
+
+async def test_a_client_that_asks_and_does_not_wait_is_answered_at_once() -> None:
+    async with house() as place:
+        reader, writer = await place.connect()
+        writer.write(ASKING + b"abc" + GET % 1)
+        assert (await answer(reader))[1] == b"abc"
+        assert (await answer(reader))[1] == b"1"
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (ASKING.replace(b"/read", b"/nowhere"), 404),
+        (ASKING.replace(b"/read", b"/echo"), 405),
+        (ASKING.replace(b"Length: 3", b"Length: 65537"), 413),
+        (ASKING.replace(b"100-continue", b"a-miracle"), 417),
+        (ASKING.replace(b"1.1", b"1.0").replace(b"100-continue", b"a-miracle"), 417),
+    ],
+)
+async def test_a_head_that_is_refused_asks_for_no_body_and_ends_the_connection(head: bytes, status: int) -> None:
+    """The body may come or not, so what follows can't be told from it."""
+    async with house() as place:
+        reader, writer = await place.connect()
+        writer.write(head)
+        line, body = await answer(reader)
+        assert line.startswith(b"HTTP/1.") and int(line[9:12]) == status
+        assert body.startswith(b'{"type":"urn:tallystick:problem:')
+        assert b"1.1" not in head or b"\r\nConnection: close\r\n" in line
+        writer.write_eof()
+        assert await rest(reader) == b""
+        assert place.entered == [""] * (status == 413)
+        writer.close()
+
+
+async def test_an_old_client_is_never_told_to_go_on() -> None:
+    async with house(body_seconds=1) as place:
+        reader, writer = await place.connect()
+        writer.write(ASKING.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        await until(place.entered, 1)
+        writer.write(b"abc")
+        assert (await answer(reader))[0].startswith(b"HTTP/1.0 200 ")
+        writer.close()
+
+
+@pytest.mark.parametrize("version", ["2.0", "3.0", "1.2", "0.9"])
+async def test_another_version_of_http_is_refused(version: str) -> None:
+    async with house() as place:
+        reader, writer = await place.connect()
+        writer.write(f"GET /echo?a HTTP/{version}\r\nHost: x\r\n\r\n".encode() + GET % 1)
+        reply = parse_reply(await rest(reader))
+        assert (reply.status, reply.json["code"]) == (400, "bad_http")
+        assert place.entered == []
         writer.close()
 
 

@@ -40,11 +40,11 @@ async def test_one_line_per_request_with_its_fields_and_no_others(public: World,
     mine = [line for line in read(lines) if line.get("requestId") == reply.headers["x-request-id"]]
     assert len(mine) == 1
     assert set(mine[0]) == {
-        "timeMs", "level", "logger", "event", "requestId", "route", "status", "code", "seq", "actor", "duration_ms",
+        "timeMs", "level", "logger", "event", "requestId", "route", "status", "code", "seq", "actor", "durationMs",
     }  # fmt: skip
     assert (mine[0]["route"], mine[0]["status"], mine[0]["code"]) == ("lease.acquire", 200, "")
     assert mine[0]["actor"] == public.agents["a"].did
-    assert isinstance(mine[0]["duration_ms"], float) and isinstance(mine[0]["seq"], int)
+    assert isinstance(mine[0]["durationMs"], float) and isinstance(mine[0]["seq"], int)
 
 
 async def test_a_refused_request_is_logged_with_its_code(public: World, lines: io.StringIO) -> None:
