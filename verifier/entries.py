@@ -723,6 +723,7 @@ _ROWS = (
 ENTRY_TYPES: Mapping[str, EntryType] = MappingProxyType({row.type: row for row in _ROWS})
 _ALL_MEMBERS = {row.type: (*COMMON_MEMBERS, *row.members) for row in _ROWS}
 _ALL_CHECKS = {kind: _checks(members) for kind, members in _ALL_MEMBERS.items()}
+_RELEASED = full_type("lease.released")
 # What a leaf repeats from its body, by type; decision.failed repeats nothing.
 _REPEATED = {
     row.type: tuple(member.name for member in row.members if member.name in {m.name for m in ACTION_BODIES[row.action]})
@@ -862,14 +863,27 @@ def _lease_rule(leaf: Leaf) -> str | None:
         return "member leaseId: L and the seq of the granting entry"
     if "schemes" in leaf.value and leaf.value["schemes"] != schemes_of(resources_of(leaf.value)):
         return "member schemes: exactly the schemes of the resources"
-    if leaf.type == full_type("lease.granted"):
-        is_exact = leaf.number("expiresAtMs") == leaf.time_ms + leaf.number("ttlMs")
-        return None if is_exact else "member expiresAtMs: timeMs + ttlMs"
-    if grant_seq >= leaf.seq:
+    is_grant = leaf.type == full_type("lease.granted")
+    if not is_grant and grant_seq >= leaf.seq:
         return "member grantSeq: an earlier entry"
-    if "ttlMs" in leaf.value and leaf.number("expiresAtMs") < leaf.time_ms + leaf.number("ttlMs"):
-        return "member expiresAtMs: at least timeMs + ttlMs"
-    return None
+    granted_at_ms = leaf.time_ms if is_grant else leaf.number("grantedAtMs")
+    if granted_at_ms > leaf.time_ms:
+        return "member grantedAtMs: not after timeMs"
+    # Each of at most `grant_seq` earlier grants raised the token by one, or to its own time.
+    if granted_at_ms >= 0 and not 0 <= leaf.number("fencingToken") - granted_at_ms * 1000 <= grant_seq:
+        return "member fencingToken: at least the time of the grant x 1,000, at most the seq of the grant above that"
+    return _end_fault(leaf, granted_at_ms, is_grant) if "ttlMs" in leaf.value else None
+
+
+def _end_fault(leaf: Leaf, granted_at_ms: int, is_grant: bool) -> str | None:
+    """An end is the time of this entry + ttlMs; a later entry may repeat an end that an earlier one had stated."""
+    expires_at_ms, end_ms = leaf.number("expiresAtMs"), leaf.time_ms + leaf.number("ttlMs")
+    if is_grant and expires_at_ms != end_ms:
+        return "member expiresAtMs: timeMs + ttlMs"
+    if not end_ms <= expires_at_ms <= leaf.time_ms + TTL_MS_MAX:
+        return f"member expiresAtMs: at least timeMs + ttlMs, at most timeMs + {TTL_MS_MAX:,}"
+    is_past = leaf.number("holdUntilMs") < granted_at_ms
+    return "member holdUntilMs: not before the grant" if is_past else None
 
 
 def _expired_rule(leaf: Leaf) -> str | None:
@@ -908,7 +922,7 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
 def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
     """Return the first member in which a leaf differs from the checked body it answers or the stated default, or None.
 
-    A lease id that the request left open may be filled in by the leaf; nothing else may.
+    A lease id that the request left open is filled in by the release itself; nothing else may be.
     Source: docs/protocol.md 16.5 (d), security.md §2 (d).
     """
     action = leaf.action
@@ -916,6 +930,6 @@ def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
         return "action"
     for name in _REPEATED.get(leaf.type, ()):
         wanted: JsonValue = list(resources_of(body)) if name == "resources" else body.get(name, BODY_DEFAULTS.get(name))
-        if leaf.value.get(name) != wanted and not (name == "leaseId" and wanted is None):
+        if leaf.value.get(name) != wanted and not (name == "leaseId" and wanted is None and leaf.type == _RELEASED):
             return name
     return None

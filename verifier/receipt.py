@@ -80,6 +80,8 @@ def _compare(walk: Walk, other: Walk, number: int) -> None:
     if not other.is_leaf_proven and not other.is_log_signed:
         text = f"other file {number} carries no valid signature that is pinned"
         walk.say(12, "other_unusable", text, Outcome.INDETERMINATE)
+    elif other.leaf_bytes and not other.is_leaf_proven:
+        walk.note(12, "other_leaf_unproven", f"other file {number}: its leaf is not proven")
     if walk.is_leaf_proven and other.is_leaf_proven and walk.leaf is not None and other.leaf is not None:
         is_same_place = (walk.leaf.origin, walk.leaf.seq) == (other.leaf.origin, other.leaf.seq)
         if is_same_place and walk.leaf_bytes != other.leaf_bytes:

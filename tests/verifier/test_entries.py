@@ -299,7 +299,16 @@ CONTRADICTIONS = [  # what is changed in a good leaf of `worked`, its seq, words
     (5, {"actor": "gateway", "principal": "gateway", "onBehalfOf": "gateway"}, "member actor"),
     (6, {"error": "lease_unknown"}, "lease_held"),
     (7, {"grantSeq": 7, "leaseId": "L7"}, "grantSeq"),
+    (5, {"fencingToken": 1}, "fencingToken"),
+    (5, {"fencingToken": 2**53 - 1}, "fencingToken"),
+    (5, {"holdUntilMs": 0}, "holdUntilMs"),
     (7, {"expiresAtMs": maker.T0}, "at least timeMs"),
+    (7, {"expiresAtMs": entries.TIME_MS_MAX}, "at most timeMs"),
+    (7, {"holdUntilMs": 0}, "holdUntilMs"),
+    (7, {"fencingToken": maker.T0}, "fencingToken"),
+    (7, {"grantedAtMs": entries.TIME_MS_MAX}, "grantedAtMs"),
+    (8, {"fencingToken": maker.T0 * 2_000}, "fencingToken"),
+    (8, {"grantedAtMs": entries.TIME_MS_MAX}, "grantedAtMs"),
     (10, {"expiresAtMs": maker.T0 * 2}, "before its time"),
     (10, {"actor": maker.BOB.did, "principal": maker.BOB.did, "onBehalfOf": maker.BOB.did}, "member actor"),
     (12, {"startedSeq": 12}, "startedSeq"),
@@ -314,6 +323,22 @@ def test_a_leaf_that_contradicts_itself_is_malformed(seq: int, change: dict[str,
     with pytest.raises(Malformed) as caught:
         parse_leaf(maker.canonical({**good, **change}))
     assert words in str(caught.value)
+
+
+def test_the_bounds_of_one_entry_about_its_lease_are_exact() -> None:
+    """A renewal may repeat an end stated earlier, up to the longest ttl ahead; a token may count up from its time."""
+    renewal, grant = maker.worked().value(7), maker.worked().value(5)
+    end_ms, token = renewal["timeMs"] + 3_600_000, grant["timeMs"] * 1_000
+    for leaf, name, bound, outside in (
+        (renewal, "expiresAtMs", end_ms, 1),
+        (grant, "fencingToken", token, -1),
+        (grant, "fencingToken", token + 5, 1),
+        (grant, "holdUntilMs", grant["timeMs"], -1),
+        (renewal, "holdUntilMs", grant["timeMs"], -1),
+    ):
+        parse_leaf(maker.canonical({**leaf, name: bound}))
+        with pytest.raises(Malformed):
+            parse_leaf(maker.canonical({**leaf, name: bound + outside}))
 
 
 def test_a_leaf_of_an_unknown_type_has_its_common_members_checked_and_nothing_else() -> None:

@@ -307,6 +307,14 @@ def test_a_decision_without_evidence_is_refused() -> None:
     assert faults(check_receipt(ledger.receipt(seq), pins(ledger))) == [(10, "evidence_missing")]
 
 
+def test_a_refusal_names_no_lease_that_the_request_did_not_name() -> None:
+    """Only a release itself may fill in the lease id that was left open."""
+    ledger = maker.opened()
+    members = {"resources": ["lock:a"], "leaseId": "L4", "error": "lease_unknown", "number": 402}
+    seq = ledger.decision("release.refused", ALICE, "lease.release", {"resource": "lock:a"}, members)
+    assert faults(check_receipt(ledger.receipt(seq), pins(ledger))) == [(10, "body_differs")]
+
+
 def test_a_failed_decision_names_its_action_and_is_checked_like_any_other() -> None:
     for action, wanted in (("lease.acquire", []), ("lease.release", [(10, "target_wrong"), (10, "body_malformed")])):
         ledger = maker.opened()
@@ -509,6 +517,18 @@ def test_a_leaf_in_the_wrong_place_is_a_lie_but_no_second_history() -> None:
     assert report.exit_code != 4
     placed = check_receipt(WORKED.receipt(9), policy_only, others=[FORK.receipt(9, 10)])
     assert (faults(placed), placed.exit_code) == ([(12, "two_leaves")], 4)
+
+
+def test_another_file_whose_leaf_proves_nothing_is_named() -> None:
+    """Its checkpoint is the log's, its leaf is nobody's: that must not look like a receipt that agrees."""
+    policy_only = open_keyring(policy=maker.policy())
+    forged = canonical({**WORKED.envelope(9), "payload": b64(FORK.leaves[9])})
+    report = check_receipt(WORKED.receipt(9), policy_only, others=[WORKED.receipt(9), forged])
+    assert (faults(report), report.exit_code) == ([], 0)
+    assert "step 12 note other_leaf_unproven: other file 2: its leaf is not proven" in report.as_text()
+    assert remarks(report).count("other_leaf_unproven") == 1
+    checkpoint_only = check_receipt(WORKED.receipt(9), policy_only, others=[WORKED.checkpoint()])
+    assert "other_leaf_unproven" not in remarks(checkpoint_only)
 
 
 def test_a_stolen_key_convicts_nobody_of_a_split_view() -> None:
