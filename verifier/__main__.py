@@ -16,7 +16,7 @@ from typing import NoReturn
 from verifier.keyring import Keyring, open_keyring
 from verifier.receipt import check_receipt
 from verifier.replay.ledger import check_ledger
-from verifier.replay.source import read_bounded
+from verifier.replay.source import open_regular, read_bounded
 from verifier.verdict import LEVELS, Report, unreadable
 from verifier.wire import RECEIPT_BYTES_MAX, TEXT_BYTES_MAX, Malformed, decode_decimal
 
@@ -75,8 +75,8 @@ def _run(options: argparse.Namespace) -> Report:
             note = None if options.checkpoint is None else read_bounded(options.checkpoint, TEXT_BYTES_MAX)
             return check_ledger(options.path, keyring, note, jobs=options.jobs)
         others = [read_bounded(path, RECEIPT_BYTES_MAX) for path in options.also]
-        with options.path.open("rb") as file:
-            content: bytes = file.read(RECEIPT_BYTES_MAX + 1)
+        with open_regular(options.path) as file:
+            content = file.read(RECEIPT_BYTES_MAX + 1)
     except (Malformed, UnicodeDecodeError) as error:
         return unreadable(command, str(error), "pins_malformed")
     except (OSError, ValueError) as error:

@@ -191,10 +191,20 @@ class Ledger:
         return self.entry("ledger.opened", "gateway", {**members, **over})
 
     def start(self) -> int:
+        seq = self.started()
+        until_ms = self.time_ms + min(30_000, self.value(seq)["gapMs"])
+        return self.entry("lease.holiday", "gateway", {"untilMs": until_ms, "startedSeq": seq, "reason": "start"})
+
+    def started(self, **over: Any) -> int:
+        """A start without its holiday."""
         self.epoch += 1
-        seq = self.entry("service.started", "gateway", {"cause": "start", "isClean": True, "gapMs": 0})
-        members = {"untilMs": self.time_ms, "startedSeq": seq, "reason": "start"}
-        return self.entry("lease.holiday", "gateway", members)
+        gap_ms = self.time_ms - self.value(-1)["timeMs"]
+        return self.entry("service.started", "gateway", {"cause": "start", "isClean": True, "gapMs": gap_ms, **over})
+
+    def dispute(self, checkpoint: bytes, **over: Any) -> int:
+        _, size, root, *_ = checkpoint.decode().split("\n")
+        members = {"checkpoint": checkpoint.decode(), "size": int(size), "root": root}
+        return self.entry("ledger.disputed", "gateway", {**members, **over})
 
     def request(self, key: Key, action: str, body: Json, **over: Any) -> Json:
         """Sign a request as an honest agent does. `over` replaces parts before signing; see the defaults."""

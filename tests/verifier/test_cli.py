@@ -57,6 +57,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, content in files.items():
         (folder / name).write_bytes(content)
+    os.mkfifo(folder / "pipe")
+    (folder / "link.json").symlink_to("plain.json")
     return folder
 
 
@@ -99,6 +101,16 @@ CASES = [  # the command line, its exit code, verdict, failing step, level
     ("receipt plain.json --policy nothing.txt", 2, "unreadable", 0, "none"),
     ("receipt plain.json --policy huge", 2, "unreadable", 0, "none"),
     ("receipt plain.json --root @root.vkey --keys policy.txt", 2, "unreadable", 0, "none"),
+    (f"receipt link.json {PINS}", 0, "valid", None, "included"),
+    (f"receipt pipe {PINS}", 2, "unreadable", 0, "none"),
+    (f"receipt /dev/zero {PINS}", 2, "unreadable", 0, "none"),
+    (f"receipt - {PINS}", 2, "unreadable", 0, "none"),
+    (f"receipt plain.json {PINS} --also pipe", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --root @pipe --keys keys.note", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --root @root.vkey --keys pipe", 2, "unreadable", 0, "none"),
+    ("receipt plain.json --policy pipe", 2, "unreadable", 0, "none"),
+    (f"ledger pipe {PINS}", 2, "unreadable", 0, "none"),
+    (f"ledger ledger.export {PINS} --checkpoint pipe", 2, "unreadable", 0, "none"),
     (f"receipt plain.json {PINS} --also nothing.json", 2, "unreadable", 0, "none"),
     (f"receipt plain.json {PINS} --min-keys-version 2", 2, "unreadable", 0, "none"),
     ("receipt plain.json --root @root.vkey --keys keys2.note --min-keys-version 2", 0, "valid", None, "included"),
@@ -150,6 +162,11 @@ def test_the_report_for_a_person_names_verdict_step_and_what_was_not_checked(des
     assert "completeness: unknown" in lines
     assert "direct signature: invalid" in lines
     assert lines[-1] == "exit 1: invalid: at least one step failed"
+
+
+def test_a_pipe_is_refused_with_a_sentence(desk: Path) -> None:
+    done = run(desk, f"receipt pipe {PINS}")
+    assert "step 0 UNREADABLE unreadable: cannot read a file: pipe is no regular file" in done.stdout
 
 
 def test_a_closed_pipe_is_exit_2_and_one_sentence(desk: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from verifier.keyring import open_keyring
 from verifier.replay.judged import judge_afar
 from verifier.replay.ledger import check_ledger
 from verifier.replay.relations import Relations, _Once
-from verifier.replay.source import tile_path
+from verifier.replay.source import open_source, tile_path
 from verifier.verdict import Report
 
 WORKED = maker.worked()
@@ -29,7 +30,7 @@ def judge(content: bytes, checkpoint: bytes | None = None) -> Report:
 def test_an_honest_day_is_valid_and_its_completeness_unknown_without_a_pinned_size() -> None:
     report = judge(WORKED.export())
     assert (report.exit_code, report.level, report.completeness) == (0, "included", "unknown")
-    assert (faults(report), remarks(report)) == ([], ["not_witnessed"])
+    assert (faults(report), remarks(report)) == ([], ["not_witnessed", "decisions_not_redecided"])
     assert report.statement == (f"15 entries of {ORIGIN}, 9 signed requests checked",)
     assert report.facts == {
         "origin": ORIGIN,
@@ -93,6 +94,7 @@ BYTES = [  # the export, and findings that must be among those reported: (step, 
         rebuilt([*WORKED.leaves, WORKED.leaves[-1]]),
         [(9, 15, "seq_differs"), (8, None, "root_differs")],
     ),
+    ("more entries than promised", rebuilt([*WORKED.leaves, WORKED.leaves[-1]], size=15), [(2, None, "too_long")]),
     (
         "entry 0 twice",
         rebuilt([WORKED.leaves[0], *WORKED.leaves]),
@@ -118,6 +120,22 @@ def test_changed_bytes_are_found(content: bytes, wanted: list[tuple[int, int | N
     found = [(finding.step, finding.seq, finding.code) for finding in report.findings]
     assert (report.exit_code, report.level, report.completeness) == (1, "none", "unknown")
     assert set(wanted) <= set(found)
+
+
+def test_an_export_is_read_no_further_than_it_promises(tmp_path: Path) -> None:
+    """Whoever hands over an endless file costs its reader one line more than the first line says."""
+    path = tmp_path / "long.export"
+    path.write_bytes(rebuilt(WORKED.leaves[:3] * 40_000, size=3))
+    with open_source(path) as source:
+        assert len(list(source.leaves)) == 3
+        assert (source.is_longer, source.checkpoint) == (True, b"")
+
+
+def test_a_report_says_that_nothing_was_decided_again() -> None:
+    for content in (WORKED.export(), b"nonsense"):
+        report = judge(content)
+        assert "decisions_not_redecided" in remarks(report)
+        assert "note decisions_not_redecided" in report.as_text() and "decisions_not_redecided" in report.as_json()
 
 
 @pytest.mark.parametrize(
@@ -151,10 +169,6 @@ def key_reused(ledger: Ledger) -> None:
 
 def token_reused(ledger: Ledger) -> None:
     ledger.grant(ALICE, "lock:a")
-    ledger.token -= 1
-    ledger.time_ms -= 1
-    ledger.token = ledger.time_ms * 1000 + 999
-    ledger.time_ms += 1
     ledger.grant(ALICE, "lock:b", change=lambda leaf: leaf.update(fencingToken=leaf["fencingToken"] - 1))
 
 
@@ -288,7 +302,7 @@ def prev_of_another(ledger: Ledger) -> None:
 
 
 def origin_of_another(ledger: Ledger) -> None:
-    ledger.entry("service.started", "gateway", {"cause": "start", "isClean": True, "gapMs": 0}, other_origin)
+    ledger.entry("service.started", "gateway", {"cause": "start", "isClean": True, "gapMs": 500}, other_origin)
 
 
 def other_origin(leaf: dict[str, Any]) -> None:
@@ -425,7 +439,7 @@ def test_the_pinned_root_and_genesis_must_be_entry_0s() -> None:
 
 def test_a_policy_alone_is_enough_for_a_ledger() -> None:
     report = audit(WORKED.export(), open_keyring(policy=maker.policy()))
-    assert (report.exit_code, remarks(report)) == (0, ["size_not_checked", "not_witnessed"])
+    assert (report.exit_code, remarks(report)) == (0, ["size_not_checked", "not_witnessed", "decisions_not_redecided"])
 
 
 def test_another_origin_is_not_pinned() -> None:
@@ -459,7 +473,7 @@ def test_ended_leases_leave_nothing_behind() -> None:
         [entry] = judge_afar([leaf_bytes], frozenset())
         assert entry.leaf is not None
         relations.open(entry.leaf) if entry.leaf.seq == 0 else list(relations.faults(entry.leaf, entry))
-    assert (relations._leases, relations._held) == ({}, {})
+    assert (relations.leases.live, relations.leases.held) == ({}, {})
 
 
 def test_a_forged_ledger_does_not_fill_memory_with_complaints() -> None:
@@ -496,6 +510,16 @@ def test_a_partial_bundle_may_have_become_a_longer_one(tmp_path: Path) -> None:
     assert check_ledger(folder, pins(WORKED)).facts["size"] == 12
 
 
+def piped(bundle: Path) -> None:
+    bundle.unlink()
+    os.mkfifo(bundle)
+
+
+def unfolded(bundle: Path) -> None:
+    bundle.unlink()
+    bundle.mkdir()
+
+
 def linked(bundle: Path) -> None:
     shutil.move(bundle, f"{bundle}0")
     bundle.symlink_to(f"{bundle}0")
@@ -507,6 +531,8 @@ DAMAGE: list[tuple[str, Callable[[Path], Any], tuple[int, str]]] = [
     ("a bundle is cut", lambda b: b.write_bytes(b.read_bytes()[:-1]), (2, "source_malformed")),
     ("a bundle is empty", lambda b: b.write_bytes(b""), (2, "source_malformed")),
     ("a bundle is a link", linked, (2, "source_malformed")),
+    ("a bundle is a pipe", piped, (2, "source_malformed")),
+    ("a bundle is a directory", unfolded, (2, "source_malformed")),
     ("a bundle is altered", lambda b: b.write_bytes(b.read_bytes().replace(b"lock:", b"mock:")), (9, "leaf_malformed")),
 ]
 
@@ -520,6 +546,13 @@ def test_a_damaged_tile_directory_is_invalid(
     report = check_ledger(folder, pins(WORKED))
     assert report.exit_code == 1
     assert wanted in faults(report)
+
+
+def test_a_checkpoint_that_is_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+    folder = tiles(WORKED, tmp_path)
+    (folder / "checkpoint").unlink()
+    os.mkfifo(folder / "checkpoint")
+    assert faults(check_ledger(folder, pins(WORKED))) == [(2, "source_malformed")]
 
 
 def test_a_missing_path_is_unreadable(tmp_path: Path) -> None:

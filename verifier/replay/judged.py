@@ -26,8 +26,8 @@ JOBS_MAX = 64
 class Judged(NamedTuple):
     """One entry. `leaf` is None when it does not parse; from another process it has the members of its type alone.
 
-    `faults` are (code, text) of its evidence, or why it does not parse. The last four are a request's: the nonce with
-    the end of its life, the idempotency key, the anchor; None where there is none or it could not be read.
+    `faults` are (code, text) of its evidence, or why it does not parse. The last five are a request's: the nonce with
+    the end of its life, the idempotency key, the anchor, when it was signed; None or 0 where it could not be read.
     """
 
     leaf_hash: bytes
@@ -38,6 +38,7 @@ class Judged(NamedTuple):
     nonce_until_ms: int = 0
     idempotency_key: str = ""
     anchor: Anchor | None = None
+    created_s: int = 0
 
 
 def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
@@ -55,7 +56,8 @@ def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
     if signed is None or leaf.request is None:
         return Judged(*hashes, leaf, faults)
     until_ms = signed.expires * 1000 + SKEW_MS
-    return Judged(*hashes, leaf, faults, signed.nonce, until_ms, leaf.request["idempotencyKey"], anchor)
+    key = leaf.request["idempotencyKey"]
+    return Judged(*hashes, leaf, faults, signed.nonce, until_ms, key, anchor, signed.created)
 
 
 def judge_afar(bundle: list[bytes], authorities: frozenset[str]) -> list[Judged]:

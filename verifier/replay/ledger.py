@@ -8,54 +8,25 @@ Deciding every decision again is a later step (docs/protocol.md 17.4). Source: d
 from __future__ import annotations
 
 from concurrent.futures import BrokenExecutor
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.entries import Leaf, full_type
 from verifier.keyring import Keyring
+from verifier.replay.audit import ZEROS, Audit
+from verifier.replay.heads import check_own_checkpoint, check_pinned_checkpoint, dispute_faults
 from verifier.replay.judged import Judged, judged
-from verifier.replay.relations import Relations
-from verifier.replay.source import BUNDLE_ENTRIES, Source, open_source
-from verifier.replay.tree import Tree
-from verifier.signers import check_signers
+from verifier.replay.source import BUNDLE_ENTRIES, open_source
 from verifier.verdict import Finding, Outcome, Report, unreadable
 from verifier.wire import Malformed
 
-FINDINGS_MAX = 1_000  # a forged ledger must not fill memory with complaints
-ROOTS_MAX = 1_024
-_ZEROS = bytes(32)
-_STARTED = full_type("service.started")
-
-
-@dataclass(slots=True)
-class _Audit:
-    """What is known after the entries read so far."""
-
-    keyring: Keyring
-    source: Source
-    findings: list[Finding] = field(default_factory=list)
-    tree: Tree = field(default_factory=Tree)
-    relations: Relations = field(default_factory=Relations)
-    previous: bytes = _ZEROS  # SHA-256 of the last leaf
-    genesis: bytes = _ZEROS
-    time_ms: int = 0
-    epoch: int = 0
-    stopped_at: int | None = None  # the first entry of unknown type
-    requests: int = 0
-    level: str = "none"
-    completeness: str = "unknown"
-    roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one
-
-    def root_at(self, size: int) -> bytes:
-        if len(self.roots) >= ROOTS_MAX:
-            self.roots.clear()
-        return self.roots.get(size) or self.roots.setdefault(size, self.tree.root(size))
-
-    def say(self, step: int, code: str, text: str, seq: int | None = None, outcome: Outcome = Outcome.INVALID) -> None:
-        if len(self.findings) < FINDINGS_MAX:
-            self.findings.append(Finding(step, code, outcome, text, seq))
+_STARTED, _DISPUTED = full_type("service.started"), full_type("ledger.disputed")
+_NOT_REDECIDED = Finding(
+    10,
+    "decisions_not_redecided",
+    Outcome.VALID,
+    "signatures and relations are checked; whether each decision was the only right one is not decided again here",
+)
 
 
 def check_ledger(path: Path, keyring: Keyring, checkpoint: bytes | None = None, *, jobs: int = 1) -> Report:
@@ -66,19 +37,19 @@ def check_ledger(path: Path, keyring: Keyring, checkpoint: bytes | None = None, 
     """
     try:
         with open_source(path) as source:
-            audit = _Audit(keyring, source)
+            audit = Audit(keyring, source)
             _read_all(audit, jobs)
     except Malformed as error:
-        return Report("ledger", (Finding(2, "source_malformed", Outcome.INVALID, str(error)),))
+        return Report("ledger", (Finding(2, "source_malformed", Outcome.INVALID, str(error)), _NOT_REDECIDED))
     except (OSError, ValueError, BrokenExecutor) as error:  # ValueError: a path that no file can have
         return unreadable("ledger", f"cannot read the ledger: {error}", "unreadable")
-    _check_own_checkpoint(audit)
+    check_own_checkpoint(audit)
     if checkpoint is not None:
-        _check_pinned_checkpoint(audit, checkpoint)
+        check_pinned_checkpoint(audit, checkpoint)
     return _report(audit)
 
 
-def _read_all(audit: _Audit, jobs: int) -> None:
+def _read_all(audit: Audit, jobs: int) -> None:
     """Entries may be judged by other processes; chain, tree and relations follow here, in order."""
     bundles = iter(lambda: list(islice(audit.source.leaves, BUNDLE_ENTRIES)), [])
     try:
@@ -90,7 +61,7 @@ def _read_all(audit: _Audit, jobs: int) -> None:
         audit.say(2, "source_malformed", str(error))
 
 
-def _link(audit: _Audit, entry: Judged) -> Leaf | None:
+def _link(audit: Audit, entry: Judged) -> Leaf | None:
     """Steps 8 and 9 for the next entry; None when nothing more is to be judged about it."""
     index, leaf = audit.tree.size, entry.leaf
     audit.tree.append(entry.leaf_hash)
@@ -101,7 +72,7 @@ def _link(audit: _Audit, entry: Judged) -> Leaf | None:
         return None
     if index == 0:
         _open(audit, leaf, entry.leaf_hash)
-    genesis = audit.genesis if index else _ZEROS
+    genesis = audit.genesis if index else ZEROS
     epoch = audit.epoch + (leaf.type == _STARTED) if index else leaf.epoch
     expected = (index, previous, genesis, audit.source.origin, epoch)
     if (leaf.seq, leaf.prev, leaf.genesis, leaf.origin, leaf.epoch) != expected or leaf.time_ms < audit.time_ms:
@@ -113,7 +84,7 @@ def _link(audit: _Audit, entry: Judged) -> Leaf | None:
     return leaf if audit.stopped_at is None else None
 
 
-def _say_what_differs(audit: _Audit, leaf: Leaf, expected: tuple[int, bytes, bytes, str, int]) -> None:
+def _say_what_differs(audit: Audit, leaf: Leaf, expected: tuple[int, bytes, bytes, str, int]) -> None:
     index, previous, genesis, origin, epoch = expected
     for code, is_wrong, text in (
         ("seq_differs", leaf.seq != index, f"seq is {leaf.seq}, its place is {index}"),
@@ -127,7 +98,7 @@ def _say_what_differs(audit: _Audit, leaf: Leaf, expected: tuple[int, bytes, byt
             audit.say(9, code, text, index)
 
 
-def _open(audit: _Audit, leaf: Leaf, entry_hash: bytes) -> None:
+def _open(audit: Audit, leaf: Leaf, entry_hash: bytes) -> None:
     """Entry 0 against the pins."""
     audit.genesis = entry_hash
     audit.relations.open(leaf)
@@ -138,10 +109,11 @@ def _open(audit: _Audit, leaf: Leaf, entry_hash: bytes) -> None:
         audit.say(9, "root_differs", "entry 0 names another root key than the pinned one", 0)
 
 
-def _relate(audit: _Audit, leaf: Leaf, entry: Judged) -> None:
+def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
     """Step 10 for one entry: its own evidence, then what earlier entries say about it."""
     audit.requests += entry.nonce is not None
-    for code, text in (*entry.faults, *audit.relations.faults(leaf, entry)):
+    disputed = dispute_faults(audit, leaf) if leaf.type == _DISPUTED else ()
+    for code, text in (*entry.faults, *disputed, *audit.relations.faults(leaf, entry)):
         audit.say(10, code, text, leaf.seq)
     anchor = entry.anchor
     if anchor is None or anchor.size > min(leaf.seq, audit.tree.size):  # a forged seq may lie anywhere
@@ -150,63 +122,14 @@ def _relate(audit: _Audit, leaf: Leaf, entry: Judged) -> None:
         audit.say(10, "anchor_root_wrong", f"the ledger's root at size {anchor.size} is not the anchor's", leaf.seq)
 
 
-def _open_checkpoint(audit: _Audit, note: bytes, whose: str) -> Checkpoint | None:
-    """Steps 4 to 7 for a checkpoint that must be this ledger's; None when it does not count."""
-    try:
-        checkpoint = parse_checkpoint(note)
-    except Malformed as error:
-        audit.say(4, "checkpoint_malformed", f"{whose} checkpoint: {error}")
-        return None
-    signers = check_signers(checkpoint, audit.keyring)
-    audit.findings += signers.findings
-    if checkpoint.origin != audit.source.origin:
-        audit.say(5, "origin_differs", f"{whose} checkpoint is of another origin")
-        return None
-    audit.level = signers.level if audit.level == "none" else audit.level
-    return checkpoint if signers.is_signed else None
-
-
-def _check_own_checkpoint(audit: _Audit) -> None:
-    """The checkpoint that came with the ledger must fit exactly what came with it."""
-    size = audit.tree.size
-    if size == 0:
-        audit.say(9, "empty", "no entries; an empty ledger is never complete", None, Outcome.INDETERMINATE)
-    if size != audit.source.size:
-        audit.say(8, "truncated", f"the source promises {audit.source.size} entries and has {size}")
-    checkpoint = _open_checkpoint(audit, audit.source.checkpoint, "the ledger's own")
-    if checkpoint is None:
-        return
-    if (checkpoint.size, checkpoint.root) != (size, audit.tree.root()):
-        audit.say(8, "root_differs", f"the entries do not give the root of the own checkpoint ({checkpoint.size})")
-    elif audit.level.startswith("witnessed") and size:
-        audit.completeness = f"to size {size}, {audit.level}"
-
-
-def _check_pinned_checkpoint(audit: _Audit, note: bytes) -> None:
-    """The reader's own checkpoint: the ledger must reach it and agree with it."""
-    is_own_sound = not any(finding.step in (4, 5, 6, 8) and finding.outcome for finding in audit.findings)
-    pinned = _open_checkpoint(audit, note, "the given")
-    if pinned is None:
-        return
-    if pinned.size > audit.tree.size:
-        audit.say(8, "truncated", f"the ledger has {audit.tree.size} entries, the given checkpoint {pinned.size}")
-    elif pinned.root == audit.tree.root(pinned.size):
-        if pinned.size and audit.completeness == "unknown":
-            audit.completeness = f"to size {pinned.size} of the given checkpoint"
-    elif is_own_sound:
-        audit.say(12, "two_roots", f"the log signed two roots for size {pinned.size}", None, Outcome.SPLIT)
-    else:
-        audit.say(8, "checkpoint_differs", f"the ledger's root at size {pinned.size} is not the given checkpoint's")
-
-
-def _report(audit: _Audit) -> Report:
+def _report(audit: Audit) -> Report:
     is_whole = not any(finding.outcome >= Outcome.INVALID for finding in audit.findings)
     completeness = audit.completeness if is_whole else "unknown"
     if audit.stopped_at is not None and is_whole:
         completeness = f"chain and tree {completeness}; checked to {audit.stopped_at - 1}"
     return Report(
         command="ledger",
-        findings=tuple(audit.findings),
+        findings=(*audit.findings, _NOT_REDECIDED),
         level=audit.level if is_whole else "none",
         completeness=completeness,
         statement=(f"{audit.tree.size} entries of {audit.source.origin}, {audit.requests} signed requests checked",),

@@ -1,17 +1,19 @@
 """What lies between the entries of one ledger: who may act, and what may happen only once or only upwards.
 
-Fed in order with every leaf and its evidence; keeps live state only.
-Source: docs/protocol.md 17.5, 12.5 to 12.8, 8.1, 9.
+Fed in order with every leaf and its evidence; keeps live state, and for a day what must not come again.
+Source: docs/protocol.md 17.5, 12.5 to 12.9, 9, 18.3, 18.4.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from hashlib import sha256
 
-from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, WINDOW_S_MAX, Leaf, resources_of
+from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, WINDOW_S_MAX, Leaf
 from verifier.replay.judged import Judged, texts
+from verifier.replay.leases import Faults, Leases
+from verifier.replay.people import People
+from verifier.replay.refusals import ERRORS, refusal_faults, repeat_faults
 
 # No accepted nonce can still be inside its window after this much log time.
 _NONCE_MS_MAX = WINDOW_S_MAX * 1000 + 2 * SKEW_MS
@@ -44,88 +46,79 @@ class Relations:
     """The state that entries so far have built; `faults` moves it by one entry."""
 
     def __init__(self) -> None:
-        self._operators: frozenset[str] = frozenset()
-        self._agents: set[str] = set()
+        self.people = People()
+        self.leases = Leases()
         self._nonces = _Once(_NONCE_MS_MAX)
         self._keys = _Once(IDEMPOTENCY_MS)
-        self._token = 0
-        self._leases: dict[int, Leaf] = {}  # the grants that are live, by seq
-        self._held: dict[str, dict[int, str]] = {}  # resource to the seq and holder of each live grant of it
-        self._started: int | None = None
+        self._holiday_ms: int | None = None  # entry 0's longest holiday
+        self._time_ms: int | None = None  # of the entry before
+        self._started: tuple[int, int] | None = None  # of a start whose holiday has not come: its seq, the ms before it
 
     def open(self, leaf: Leaf) -> None:
-        """Take entry 0's operators."""
-        self._operators = texts(leaf, "operators")
+        """Take entry 0's operators and the parameters that relations depend on."""
+        self.people.operators = texts(leaf, "operators")
+        parameters = leaf.value.get("parameters")
+        numbers = (
+            {name: n for name, n in parameters.items() if isinstance(n, int)} if isinstance(parameters, dict) else {}
+        )
+        self._holiday_ms, self.leases.max_hold_ms = numbers.get("holidayMs"), numbers.get("maxHoldMs")
+        self.leases.idempotency_ms = numbers.get("idempotencyMs", IDEMPOTENCY_MS)
+        self._keys = _Once(self.leases.idempotency_ms)
 
-    def faults(self, leaf: Leaf, entry: Judged) -> Iterator[tuple[str, str]]:
+    def faults(self, leaf: Leaf, entry: Judged) -> Faults:
         """Yield (code, text) of everything in which `leaf`, the one of `entry`, does not fit the entries before it."""
+        name = leaf.entry_type.name
+        if self._started is not None and name != "lease.holiday":
+            yield "holiday_missing", "the entry after service.started is its lease.holiday"
+            self._started = None
         if leaf.entry_type.cause == "request":
-            yield from self._actor_faults(leaf)
+            yield from self.people.faults(leaf)
             yield from self._once_faults(leaf, entry)
-        match leaf.entry_type.name:
-            case "agent.added":
-                self._agents.add(leaf.text("agent"))
-            case "agent.removed":
-                self._agents.discard(leaf.text("agent"))
-            case "service.started":
-                self._started = leaf.seq
-            case "lease.holiday":
-                if leaf.number("startedSeq") != self._started:
-                    yield "citation_wrong", "startedSeq is not the last service.started, or was cited before"
-                self._started = None
+        match name:
             case "lease.granted":
-                yield from self._grant_faults(leaf)
+                yield from self.leases.grant(leaf)
             case "lease.extended" | "lease.renewed" | "lease.released" | "lease.expired":
-                yield from self._lease_faults(leaf)
+                yield from self.leases.follow(leaf)
+            case "release.repeated":
+                yield from repeat_faults(leaf, self.leases)
+            case "agent.added":
+                self.people.add(leaf)
+            case "agent.removed":
+                self.people.remove(leaf)
+            case "service.started":
+                yield from self._start_faults(leaf)
+            case "lease.holiday":
+                yield from self._holiday_faults(leaf)
+            case "ledger.disputed":
+                self.leases.is_disputed = True
+            case _ if name in ERRORS:
+                yield from refusal_faults(leaf, entry.created_s, self.leases, self.people)
+        self._time_ms = leaf.time_ms
 
-    def _actor_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
-        """No ledger is excepted: under `--dev` too an operator's signed agent.added comes first."""
-        if leaf.actor in self._operators:
-            return
-        if leaf.entry_type.actor_rule == "operator":
-            yield "operator_required", "the actor is no operator of entry 0"
-        elif leaf.actor not in self._agents:
-            yield "agent_unknown", "the actor was not added, or was removed, before this entry"
-
-    def _once_faults(self, leaf: Leaf, entry: Judged) -> Iterator[tuple[str, str]]:
+    def _once_faults(self, leaf: Leaf, entry: Judged) -> Faults:
         if entry.nonce is None:
             return
         if self._nonces.is_again(f"{leaf.principal} {entry.nonce}", leaf.time_ms, entry.nonce_until_ms):
             yield "nonce_reused", "the principal's nonce was used before and is still live"
-        if self._keys.is_again(
-            f"{leaf.principal} {entry.idempotency_key}", leaf.time_ms, leaf.time_ms + IDEMPOTENCY_MS
-        ):
-            yield "idempotency_key_reused", "the principal's idempotency key was decided before, within 24 hours"
+        until_ms = leaf.time_ms + self.leases.idempotency_ms
+        if self._keys.is_again(f"{leaf.principal} {entry.idempotency_key}", leaf.time_ms, until_ms):
+            yield "idempotency_key_reused", "the principal's idempotency key was decided before and is still live"
 
-    def _grant_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
-        token = leaf.number("fencingToken")
-        if token <= self._token:
-            yield "token_not_rising", "fencingToken is not above every earlier one"
-        elif token != max(self._token + 1, leaf.time_ms * 1000):
-            yield "token_wrong", "fencingToken is not max(last + 1, timeMs x 1,000)"
-        self._token = max(self._token, token)
-        self._leases[leaf.seq] = leaf
-        for name in resources_of(leaf.value):
-            holders = self._held.setdefault(name, {})
-            if set(holders.values()) - {leaf.actor}:
-                yield "double_grant", "a resource of the grant is held by a live lease of another actor"
-            holders[leaf.seq] = leaf.actor
+    def _start_faults(self, leaf: Leaf) -> Faults:
+        """The gap is the log time that passed since the entry before."""
+        gap_ms = leaf.time_ms - (leaf.time_ms if self._time_ms is None else self._time_ms)
+        if leaf.number("gapMs") != gap_ms:
+            yield "gap_wrong", f"gapMs is not {gap_ms}, the time since the entry before"
+        self._started = leaf.seq, leaf.time_ms - gap_ms
 
-    def _lease_faults(self, leaf: Leaf) -> Iterator[tuple[str, str]]:
-        """A later word about a lease: it lives, and is the one that was granted. An end takes it away."""
-        grant = self._leases.get(leaf.number("grantSeq"))
-        if grant is None:
-            yield "citation_wrong", "grantSeq is not a grant that is still live"
+    def _holiday_faults(self, leaf: Leaf) -> Faults:
+        """One holiday after each start, as long as the outage and no longer than entry 0 allows."""
+        started, self._started = self._started, None
+        if started is None or leaf.number("startedSeq") != started[0]:
+            yield "citation_wrong", "startedSeq is not the service.started right before"
             return
-        if leaf.number("fencingToken") != grant.number("fencingToken"):
-            yield "token_wrong", "fencingToken is not the grant's"
-        if (leaf.text("holder") or leaf.actor) != grant.actor:
-            yield "holder_wrong", "the lease is another actor's"
-        if leaf.number("grantedAtMs") not in (-1, grant.time_ms) or leaf.value["resources"] != grant.value["resources"]:
-            yield "citation_wrong", "grantedAtMs or resources are not the grant's"
-        if leaf.entry_type.name in ("lease.released", "lease.expired"):
-            del self._leases[grant.seq]
-            for name in resources_of(grant.value):
-                self._held[name].pop(grant.seq, None)
-                if not self._held[name]:
-                    del self._held[name]
+        away_ms = leaf.time_ms - started[1]
+        until_ms = leaf.time_ms + (away_ms if self._holiday_ms is None else min(self._holiday_ms, away_ms))
+        if leaf.number("untilMs") != until_ms:
+            yield "holiday_wrong", f"untilMs is not {until_ms}, timeMs + the shorter of holidayMs and the outage"
+        self.leases.holiday_ms = max(self.leases.holiday_ms, until_ms)

@@ -1,12 +1,15 @@
 """Where a ledger's bytes come from: the one-file export and the C2SP tile directory. Nothing is judged here.
 
 Leaves are streamed; a reader never holds more than one bundle. Paths are built from numbers, never listed, and symbolic
-links are refused: a directory handed over by a stranger must not make us read other files.
+links are refused: a directory handed over by a stranger must not make us read other files. Only regular files are
+read, and opening never waits: a pipe would hold an auditor up for ever.
 Source: docs/protocol.md 13.4 to 13.6; C2SP tlog-tiles.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +22,9 @@ from verifier.wire import LEAF_BYTES_MAX, TEXT_BYTES_MAX, Malformed, decode_deci
 BUNDLE_ENTRIES = 256
 BUNDLE_BYTES_MAX = BUNDLE_ENTRIES * (2 + LEAF_BYTES_MAX)
 _FIRST_LINE = "tallystick-ledger/v1"
+# Zero where a system has no such flag.
+_NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(slots=True)
@@ -29,6 +35,11 @@ class Source:
     size: int
     leaves: Iterator[bytes]
     checkpoint: bytes = b""
+    is_longer: bool = False  # more leaves came than were promised; nothing was read after that
+
+
+class NotRegular(OSError):
+    """A pipe, socket or device where a file should be."""
 
 
 @contextmanager
@@ -37,13 +48,22 @@ def open_source(path: Path) -> Iterator[Source]:
     if path.is_dir():
         yield _open_tiles(path)
         return
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         yield _open_export(file)
 
 
-def read_bounded(path: Path, bytes_max: int) -> bytes:
+def open_regular(path: Path, flags: int = 0) -> BinaryIO:
+    """Open a regular file to read it, with `flags` added; NotRegular for anything else, without waiting for it."""
+    file = open(path, "rb", opener=lambda name, usual: os.open(name, usual | flags | _NO_WAIT))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise NotRegular(f"{path.name} is no regular file; pipes and devices are not read")
+    return file
+
+
+def read_bounded(path: Path, bytes_max: int, flags: int = 0) -> bytes:
     """Return a file's bytes, or Malformed when it is larger than the bound; never reads more than one byte too many."""
-    with path.open("rb") as file:
+    with open_regular(path, flags) as file:
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
         raise Malformed(f"{path.name}: the file is larger than {bytes_max} bytes")
@@ -60,13 +80,15 @@ def _open_export(file: BinaryIO) -> Source:
 
 
 def _export_leaves(file: BinaryIO, source: Source) -> Iterator[bytes]:
-    """Yield the lines up to the empty one, however many the first line promised; then take the checkpoint."""
-    while True:
-        line = file.readline(LEAF_BYTES_MAX + 1)
-        if line == b"\n":
-            break
+    """Yield the lines up to the empty one, but no more than the first line promised; then take the checkpoint."""
+    count = 0
+    while (line := file.readline(LEAF_BYTES_MAX + 1)) != b"\n":
         if not line.endswith(b"\n"):
             raise Malformed("an export's leaves each end with a newline; the file is cut or a line is too long")
+        if count == source.size:
+            source.is_longer = True
+            return
+        count += 1
         yield line[:-1]
     source.checkpoint = file.read(TEXT_BYTES_MAX + 1)
 
@@ -117,6 +139,6 @@ def _read_inside(directory: Path, relative: Path, bytes_max: int) -> bytes:
         if (directory / part).is_symlink():
             raise Malformed("a tile directory holds a symbolic link; they are refused")
     try:
-        return read_bounded(directory / relative, bytes_max)
-    except FileNotFoundError as error:
-        raise Malformed(f"the tile directory has no {relative}") from error
+        return read_bounded(directory / relative, bytes_max, _NO_LINK)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, NotRegular) as error:
+        raise Malformed(f"the tile directory has no file {relative}") from error
