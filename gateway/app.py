@@ -23,6 +23,7 @@ from aiohttp import web
 from gateway.clock import Clock, Clocks
 from gateway.config import Settings
 from gateway.core.state import Parameters
+from gateway.errors import Fatal
 from gateway.initialise import LEDGER_FILE
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, FirstUse, Ledger
@@ -97,7 +98,11 @@ class Gateway:
 
 
 async def serve(folder: Path, settings: Settings, *, is_clock_accepted: bool = False) -> None:
-    """Run the gateway of `folder` until SIGTERM or SIGINT, then stop it without losing anything."""
+    """Run the gateway of `folder` until SIGTERM or SIGINT, then stop it without losing anything.
+
+    A gateway that decides nothing any more stops by itself, in the same order, and raises Fatal: who started it is to
+    start it anew, for only a start finds out how the ledger stands.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -109,9 +114,23 @@ async def serve(folder: Path, settings: Settings, *, is_clock_accepted: bool = F
         if gateway.ledger.is_dev and settings.listen_host not in LOOPBACK:
             _log.warning("a throw-away ledger, where any key may act, listens on more than this machine")
         settle()
-        await stop.wait()
+        sequencer = gateway.house.sequencer
+        await _first_of(stop, sequencer.failed)
         _log.info("draining")
+    if sequencer.failure is not None:
+        _log.critical("stopped by a failure")  # written at once, with all before it, so that the reason comes last
+        raise Fatal(f"no decision can be made any more: {sequencer.failure}") from sequencer.failure
     _log.info("stopped")
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait for whichever is set first."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 def settle() -> None:
