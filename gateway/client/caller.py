@@ -18,6 +18,7 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from gateway.actions import ACTIONS
@@ -52,6 +53,7 @@ from verifier.wire import JsonObject, Malformed, encode_canonical, parse_json
 
 ATTEMPT_MS = 10_000  # one attempt; a gateway that needs longer for a decision is in trouble
 RETRY_MS = 30_000  # all attempts of one call, unless the caller names a deadline
+DISPUTE_MS = 5_000  # all notes of one dispute; whoever found it must be told soon
 SKEW_MS_MAX = 120_000
 LEASE_LIFE_S, OTHER_LIFE_S = 15, 60  # docs/protocol.md 4.10
 DISPUTE_PATH = ACTIONS["ledger.dispute"].path
@@ -135,13 +137,27 @@ class Caller:
         return await self._retrying(lambda timeout_ms: self._fetch(path, timeout_ms), until_ms)
 
     async def dispute(self, *notes: bytes) -> None:
-        """Show the gateway checkpoints that its own key signed. Best effort: a lying gateway won't listen."""
-        headers = {"host": self.profile.address.authority, "content-type": "text/plain"}
+        """Show the gateway checkpoints that its own key signed, each until it is taken or DISPUTE_MS are over.
+
+        Best effort: a gateway in trouble says "not now", a lying one won't listen.
+        """
+        until_ms = self.clock.steady_ms() + DISPUTE_MS
         for note in notes:
             try:
-                await self._transport.send("POST", DISPUTE_PATH, headers, note, ATTEMPT_MS)
-            except Unreachable as error:
+                await self._retrying(partial(self._post_dispute, note), until_ms)
+            except (Unreachable, RequestRejected) as error:
                 _log.warning("the dispute could not be posted: %s", error)
+
+    async def _post_dispute(self, note: bytes, timeout_ms: int) -> None:
+        headers = {"host": self.profile.address.authority, "content-type": "text/plain"}
+        try:
+            reply = await self._transport.send("POST", DISPUTE_PATH, headers, note, timeout_ms)
+        except Unreachable as error:
+            raise _Again(error) from error
+        if reply.status in _BUSY_STATUSES:
+            raise _Again(Unreachable(f"the gateway says: not now ({_parse_problem(reply)})"), _retry_after_ms(reply))
+        if reply.status != 200:
+            raise _parse_problem(reply)
 
     async def remember(self, checkpoint: Checkpoint) -> None:
         """Keep a verified checkpoint; a contradiction is posted as a dispute and raised as SplitView."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.client.agent import Agent
-from gateway.client.caller import RETRY_MS
+from gateway.client.caller import DISPUTE_MS, RETRY_MS
 from gateway.client.errors import (
     AnswerRefused,
     ClientError,
@@ -482,6 +482,47 @@ async def test_a_denied_checkpoint_is_posted_as_a_dispute(gateway: LocalGateway)
         with pytest.raises(UnknownHistory, match=r"seen\.note"):
             await agent.acquire(OTHER)
     assert gateway.disputes == [gateway.book.checkpoint(2)]
+
+
+DENIED = [status(409, "unknown_history")]
+BUSY_DOOR = [
+    ("429", status(429, "rate_limited", **{"retry-after": "1"}), 1_050),
+    ("503", status(503, "busy", **{"retry-after": "2"}), 2_050),
+    ("silence", lost_request, 50),
+]
+
+
+@pytest.mark.parametrize(("fault", "slept_ms"), [row[1:] for row in BUSY_DOOR], ids=[row[0] for row in BUSY_DOOR])
+async def test_a_dispute_is_posted_again_when_the_door_says_not_now(
+    gateway: LocalGateway, fault: Fault, slept_ms: int
+) -> None:
+    async with gateway.agent() as agent:
+        await agent.acquire(FILE)
+        gateway.faults, gateway.dispute_faults = list(DENIED), [fault]
+        with pytest.raises(UnknownHistory):
+            await agent.acquire(OTHER)
+    assert gateway.disputes == [gateway.book.checkpoint(2)] * 2
+    assert gateway.clock.slept == [slept_ms]
+
+
+async def test_a_dispute_that_nobody_takes_holds_nobody_up(
+    gateway: LocalGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Best effort: the news goes to the caller within seconds; a refused note is not sent twice."""
+    start_ms = gateway.clock.steady_ms()
+    async with gateway.agent() as agent:
+        await agent.acquire(FILE)
+        for faults in ([status(503)] * 99, [status(422, "dispute_invalid")]):
+            gateway.faults, gateway.dispute_faults = list(DENIED), list(faults)
+            with pytest.raises(UnknownHistory):
+                await agent.acquire(OTHER)
+    assert gateway.clock.steady_ms() - start_ms <= DISPUTE_MS
+    assert len(gateway.disputes) > 3
+    assert [record.message[:34] for record in caplog.records] == [
+        "the dispute could not be posted: t"[:34],
+        "the dispute could not be posted: d",
+    ]
+    assert len(gateway.dispute_faults) == 0
 
 
 async def test_a_session_remembers_and_the_next_one_checks_that_history_only_grew(

@@ -255,6 +255,7 @@ class LocalGateway:
     answers: dict[tuple[str, str], Reply] = field(default_factory=dict)
     views: dict[str, JsonObject] = field(default_factory=dict)
     disputes: list[bytes] = field(default_factory=list)
+    dispute_faults: list[Fault] = field(default_factory=list)
     refusals: int = 0
     ahead_ms: int = 0  # of the ledger's clock
     is_closed: bool = False
@@ -283,7 +284,8 @@ class LocalGateway:
         if request.method == "POST":
             assert request.body is not None
             self.disputes.append(request.body)
-            return Reply(200, {}, b"{}")
+            taken = partial(Reply, 200, {}, b"{}")
+            return self.dispute_faults.pop(0)(request, taken) if self.dispute_faults else taken()
         if request.target in self.views:
             return Reply(200, {}, encode_canonical(self.views[request.target]))
         if request.target == "/main/checkpoint":
