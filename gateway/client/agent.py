@@ -137,7 +137,11 @@ class Agent:
         on_lost: OnLost | None = None,
         on_grant: OnGrant | None = None,
     ) -> HeldLease:
-        """Return a lease to hold: `async with` acquires it, renews it at a third of its ttl, and releases it."""
+        """Return a lease to hold: `async with` acquires it, renews it at a third of its ttl, and releases it.
+
+        Entering raises what `acquire` raises, and HeldHere when another HeldLease of this profile, in this process or
+        another one of this machine, has one of the resources (after `wait_ms`).
+        """
         return HeldLease(self, resources, ttl_ms=ttl_ms, wait_ms=wait_ms, on_lost=on_lost, on_grant=on_grant)
 
     async def renew(self, lease_id: str, *, ttl_ms: int = TTL_MS_DEFAULT, until_ms: int | None = None) -> Grant:

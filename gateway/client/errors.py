@@ -3,6 +3,7 @@
     Unreachable      nothing is known: the request may or may not have been decided; a retry is safe (same key)
     RequestRejected  never decided: malformed, not enrolled, outside the window; nothing is in the ledger
     Refused          decided against us: receipted, and every fact here comes from the verified leaf
+    HeldHere         never asked: another process with this profile holds it, or waits for it
     AnswerRefused    the gateway said something its receipt doesn't prove; nothing of it may be acted upon
     LeaseLost        trust in a lease that was held has ended; stop the work that relied on it
     Fenced           a guard refused a write
@@ -12,6 +13,7 @@ Texts of a RequestRejected are the gateway's bare word (nobody signs a problem d
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -126,6 +128,22 @@ class LeaseHeld(Refused):
     def expires_at_ms(self) -> int:
         """When that lease ends if nobody renews it, in the gateway's time."""
         return _integer(self.conflict.get("expiresAtMs"))
+
+
+class HeldHere(ClientError):
+    """This very key holds the resource already, or waits for it, on this machine: nothing was asked of the gateway.
+
+    `pid` is the process that does, this one or another; None when it has not said so yet.
+    """
+
+    def __init__(self, resource: str, pid: int | None) -> None:
+        whose = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"
+        super().__init__(
+            f"{resource} is held, or waited for, by this same key on this machine: {whose} has it. To the ledger both "
+            f"would be one holder, and the first to end would give the lease back under the other."
+        )
+        self.resource = resource
+        self.pid = pid
 
 
 class LeaseEnded(Refused):

@@ -14,6 +14,7 @@ from gateway.client.errors import (
     AnswerRefused,
     ClientError,
     ClockWrong,
+    HeldHere,
     LeaseHeld,
     LeaseLost,
     NotEnrolled,
@@ -32,7 +33,7 @@ MEANINGS: Mapping[int, str] = {
     REFUSED: "refused, with a receipt; the text names the refusal",
     USAGE: "wrong usage",
     UNREACHABLE: "the gateway could not be reached in time; nothing is known",
-    HELD: "another agent holds the lease (after --wait, if given)",
+    HELD: "another agent, or another process with this key, holds the lease (after --wait, if given)",
     LOST: "the lease was lost while the command ran; the command was stopped",
     UNPROVEN: "the gateway's answer does not prove what it says, or two histories were shown",
     NOT_ENROLLED: "this key may not act here: ask an operator for `tallystick agent add`",
@@ -53,6 +54,7 @@ ADVICE: Mapping[str, str] = {
 }
 _KINDS: tuple[tuple[type[ClientError], int], ...] = (
     (LeaseHeld, HELD),
+    (HeldHere, HELD),
     (LeaseLost, LOST),
     (Unreachable, UNREACHABLE),
     (AnswerRefused, UNPROVEN),
@@ -76,6 +78,8 @@ def explain(error: ClientError) -> str:
     """Return what happened and what to do next, for a person; strings from outside are escaped."""
     if isinstance(error, LeaseHeld):
         return _explain_held(error)
+    if isinstance(error, HeldHere):
+        return f"{escape(str(error))}\nWait with --wait 60s, or give what runs beside it a key of its own (--home)."
     if isinstance(error, Refused):
         return f"refused: {escape(error.error)} (entry {error.receipt.seq}). {ADVICE.get(error.error, '')}".strip()
     return "\n".join(escape(line) for line in str(error).splitlines())

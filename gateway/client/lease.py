@@ -7,12 +7,14 @@ House rules of this file:
 * Lost is for ever. Once trust has ended, no later renewal brings it back; the work must acquire again and gets a new
   token. `lost` is set before anybody can see `is_trusted` turn False through this object.
 * Lost is loud. Leaving `async with` raises LeaseLost when the body did not end by an exception of its own.
+* One key holds a resource once on one machine: from before the first request until after the release this lease has
+  the locks of claim.py. A lease that was lost keeps them until its work has ended.
 * A release is retried until the gateway confirms it or trust has ended; an unconfirmed one costs only the rest of the
   ttl, so it is logged and not raised.
 
 A busy event loop: heartbeats are a task of the same loop. Work that blocks it for longer than two thirds of the ttl
 loses the lease, which is noticed the moment the work looks. Put blocking work into a thread, or take a longer ttl.
-Source: docs/protocol.md 20; scenarios L8, L10, L17, L19, L24, L25, L33, L52.
+Source: docs/protocol.md 20; scenarios 20, L8, L10, L17, L19, L24, L25, L33, L52.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from gateway.client.claim import claim_until
 from gateway.client.errors import AnswerRefused, ClientError, LeaseLost, Refused, RequestRejected, Unreachable
 from gateway.client.fence import answer_challenge
 from gateway.client.trust import HELD_TTL_MS_MIN, Grant, beat_period_ms
@@ -57,7 +61,7 @@ class HeldLease:
         if ttl_ms < HELD_TTL_MS_MIN:
             raise ValueError(f"a held lease needs ttl_ms of at least {HELD_TTL_MS_MIN}: a second of it is margin")
         self._agent = agent
-        self._asked = resources
+        self._asked = (resources,) if isinstance(resources, str) else tuple(resources)
         self._ttl_ms = ttl_ms
         self._wait_ms = wait_ms
         self._on_lost = on_lost
@@ -65,6 +69,7 @@ class HeldLease:
         self._grant: Grant | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._group = asyncio.TaskGroup()
+        self._locks = ExitStack()
         self._is_released = False
         # Why trust will have ended if nothing better comes in time: only a blocked loop leaves this word standing.
         self._doubt = "blocked"
@@ -138,14 +143,25 @@ class HeldLease:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> HeldLease:
-        grant = await self._agent.acquire(self._asked, ttl_ms=self._ttl_ms, wait_ms=self._wait_ms)
-        if grant.trust_ends_ms <= self._agent.clock.steady_ms():
-            # The answer took longer than the trust it gives: renew before anything is done under it.
-            grant = await self._agent.renew(grant.lease_id, ttl_ms=self._ttl_ms)
-        self._take(grant)
-        await self._group.__aenter__()
-        self._heartbeats = self._group.create_task(self._beat(), name=f"heartbeats of {grant.lease_id}")
+        agent = self._agent
+        deadline_ms = agent.clock.steady_ms() + self._wait_ms
+        locks = await claim_until(
+            agent.profile, self._asked, deadline_ms, clock=agent.clock, jitter=agent.caller.jitter
+        )
+        with locks:  # until it is ours
+            grant = await self._acquire(max(0, deadline_ms - agent.clock.steady_ms()))
+            self._take(grant)
+            await self._group.__aenter__()
+            self._heartbeats = self._group.create_task(self._beat(), name=f"heartbeats of {grant.lease_id}")
+            self._locks = locks.pop_all()
         return self
+
+    async def _acquire(self, wait_ms: int) -> Grant:
+        grant = await self._agent.acquire(self._asked, ttl_ms=self._ttl_ms, wait_ms=wait_ms)
+        if grant.trust_ends_ms > self._agent.clock.steady_ms():
+            return grant
+        # The answer took longer than the trust it gives: renew before anything is done under it.
+        return await self._agent.renew(grant.lease_id, ttl_ms=self._ttl_ms)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -158,7 +174,8 @@ class HeldLease:
             await self.release()
         finally:
             # Without the body's exception: the group would wrap it, and it goes on by itself.
-            await self._group.__aexit__(None, None, None)
+            with self._locks:
+                await self._group.__aexit__(None, None, None)
         if self.lost.is_set() and error is None:
             raise LeaseLost(self.lease_id, self.reason)
 
@@ -179,6 +196,7 @@ class HeldLease:
         except (Unreachable, RequestRejected) as error:
             _log.warning("lease %s was not released, it runs out by itself: %s", self.lease_id, error)
         self._is_released = True
+        self._locks.close()
 
     async def _beat(self) -> None:
         """Renew at a third of the ttl until trust ends; an error in one beat never ends the beating."""
