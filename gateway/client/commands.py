@@ -182,8 +182,9 @@ async def _list(arguments: argparse.Namespace) -> int:
     async with Agent.open(arguments.home) as agent:
         leases = await agent.leases(arguments.holder)
     if arguments.json:
-        print(json.dumps(leases))
-    for lease in [] if arguments.json else leases:
+        print(json.dumps({"ok": True, "leases": leases}))
+        return DONE
+    for lease in leases:
         names = escape(" ".join(texts(lease.get("resources"))))
         until = lease.get("endsAtMs")
         print(f"{lease.get('leaseId')}  {names}  token {lease.get('fencingToken')}  until {shown_moment(until)}")
@@ -226,8 +227,11 @@ def _run_parser() -> tuple[argparse.ArgumentParser, Handler]:
         "run",
         "Hold a lease while a command runs. The command finds TALLYSTICK_FENCING_TOKEN, TALLYSTICK_LEASE_ID, "
         "TALLYSTICK_RESOURCE and TALLYSTICK_RECEIPT (a file with the newest receipt) in its environment. Signals are "
-        "passed on. When the lease is lost the command and its children get SIGTERM and, before anybody else can have "
-        "the lease, SIGKILL. The exit status is the command's, 128 + signal when one ended it.",
+        "passed on. When the lease is lost the command's process group gets SIGTERM and, before anybody else can have "
+        "the lease, SIGKILL; so does what is left of the group when the command ends. What leaves the group (setsid, a "
+        "daemon) is not stopped. One key holds a resource once on one machine: while another process with this "
+        "profile holds it or waits for it, the command does not start, or waits as long as --wait says. The exit "
+        "status is the command's, 128 + signal when one ended it.",
     )
     parser.add_argument(
         "--resource", action="append", required=True, dest="resources", metavar="R",

@@ -2,12 +2,14 @@
 
 House rules of this file:
 
-* The command gets a process group of its own. What stops, stops the whole group: a shell's children write too.
+* The command gets a process group of its own. What stops, stops the whole group: a shell's children write too. What
+  leaves the group (`setsid`, a daemon) is out of reach: nothing here ends it.
 * When trust in the lease ends, the group is told (SIGTERM) and, after a grace that ends before the lease can be granted
-  to anybody else, killed. Nothing of the command survives into the next holder's time.
+  to anybody else, killed. Nothing of the group survives into the next holder's time.
 * Signals sent to this process go to the group, and the command's status is returned: a script can't tell `tallystick
   run` from the command, except by the codes of exits.py.
-* Killed with −9, this process can't stop the command any more; the fencing token is for that case.
+* Killed with −9, this process can't stop the command any more; the fencing token is for that case. It tells another
+  key's work apart, not a later run with the same key, which takes up the same lease and token.
 
 Source: docs/protocol.md 20.4; scenarios L17, L33, L41.
 """
@@ -54,8 +56,9 @@ def grace_ms(ttl_ms: int) -> int:
 async def run(agent: Agent, job: Job) -> int:
     """Hold the lease, run the command, return its status (128 + signal when one ended it).
 
-    Raises what Agent.acquire raises when the lease can't be had, and LeaseLost when it was lost meanwhile, after the
-    command has been stopped. An interrupted wait for the lease returns 128 + signal; nothing is left running or held.
+    Raises what entering a HeldLease raises when the lease can't be had, and LeaseLost when it was lost meanwhile, after
+    the command has been stopped. An interrupted wait for the lease returns 128 + signal; nothing is left running or
+    held.
     """
     signals = _Signals()
     with _receipt_file(job.receipt_path) as path, signals.handled():

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import CompletedProcess, Popen
 
 import pytest
 
@@ -124,7 +124,9 @@ def test_a_lease_from_grant_to_release(gateway: Gateway, alice: Path, tmp_path: 
     again = facts(lease(alice, "acquire", "lock:whole/life", "--ttl", "60s", "--json"))
     assert again["type"] == "tallystick/lease.extended/1"
     listed = json.loads(lease(alice, "list", "--json").stdout)
-    mine = next(row for row in listed if row["leaseId"] == again["leaseId"])
+    assert set(listed) == {"ok", "leases"}
+    assert listed["ok"] is True
+    mine = next(row for row in listed["leases"] if row["leaseId"] == again["leaseId"])
     assert (mine["resources"], mine["fencingToken"]) == (["lock:whole/life"], again["fencingToken"])
     assert str(again["leaseId"]) in lease(alice, "list").stdout
     renewed = facts(lease(alice, "renew", "lock:whole/life", "--ttl", "90s", "--json"))
@@ -236,6 +238,58 @@ def test_run_passes_on_what_follows_the_dashes(alice: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "--,--ttl,-x,")
 
 
+def test_two_runs_of_one_profile_exclude_each_other(alice: Path, bob: Path, tmp_path: Path) -> None:
+    """Scenario 20: two cron jobs share ~/.tallystick; the second does not start, and the first keeps its lease."""
+    up, end, started = tmp_path / "up", tmp_path / "end", tmp_path / "started"
+    os.mkfifo(up)
+    os.mkfifo(end)
+    first = start_run(alice, "lock:cron", "sh", "-c", f"echo > {up}; read line < {end}")
+    try:
+        up.read_bytes()
+        second = run_under(alice, "lock:cron", "--", "touch", str(started))
+        assert (second.returncode, second.stdout, started.exists()) == (73, "", False)
+        assert (
+            f"lock:cron is held, or waited for, by this same key on this machine: process {first.pid}" in second.stderr
+        )
+        assert run_under(alice, "lock:cron", "--wait", "300ms", "--", "touch", str(started)).returncode == 73
+        assert "is held by" in run_under(bob, "lock:cron", "--", "touch", str(started)).stderr
+        end.write_text("\n")
+        assert first.wait(30) == 0
+        assert run_under(bob, "lock:cron", "--", "touch", str(started)).returncode == 0
+    finally:
+        first.kill()
+        first.wait()
+
+
+def test_a_run_waits_for_the_other_of_its_profile(alice: Path, tmp_path: Path) -> None:
+    up, out = tmp_path / "up", tmp_path / "out"
+    os.mkfifo(up)
+    first = start_run(alice, "lock:turns", "sh", "-c", f"echo > {up}; sleep 1; echo first >> {out}")
+    up.read_bytes()
+    second = run_under(alice, "lock:turns", "--wait", "30s", "--", "sh", "-c", f"echo second >> {out}")
+    assert (second.returncode, first.wait(30)) == (0, 0)
+    assert out.read_text() == "first\nsecond\n"
+
+
+def test_after_kill_9_the_same_profile_takes_the_lease_up_again(alice: Path, bob: Path, tmp_path: Path) -> None:
+    """Scenario 3: the lock of a dead process blocks nobody, neither its own profile nor, after the release, another."""
+    up = tmp_path / "up"
+    os.mkfifo(up)
+    first = start_run(alice, "lock:crash", "sh", "-c", f"echo $$ > {up}; exec sleep 600")
+    command = int(up.read_text())
+    first.kill()
+    first.wait()
+    os.killpg(command, signal.SIGKILL)
+    assert "is held by" in run_under(bob, "lock:crash", "--", "true").stderr
+    assert run_under(alice, "lock:crash", "--", "true").returncode == 0
+    assert run_under(bob, "lock:crash", "--", "true").returncode == 0
+
+
+def start_run(home: Path, resource: str, *command: str) -> Popen[bytes]:
+    arguments = ["run", "--resource", resource, "--home", str(home), "--", *command]
+    return Popen([sys.executable, "-m", "gateway", *arguments], cwd=ROOT)
+
+
 def test_run_without_the_lease_has_a_code_of_its_own(alice: Path, bob: Path) -> None:
     lease(alice, "acquire", "lock:taken", "--ttl", "60s")
     refused = run_under(bob, "lock:taken", "--wait", "200ms", "--", "echo", "never")
@@ -324,7 +378,7 @@ async def test_the_operator_adds_and_removes(gateway: Gateway, bob: Path) -> Non
 
 
 async def test_a_lease_outlives_a_killed_gateway(gateway: Gateway, alice: Path) -> None:
-    """Scenarios L8 and L16: heartbeats meet a dead gateway, go on, and find the lease where it was."""
+    """Scenarios 45, L8 and L16: heartbeats meet a dead gateway, go on, and find the lease where it was."""
     renewed = asyncio.Event()
     async with (
         Agent.open(alice) as agent,

@@ -31,4 +31,4 @@ def test_the_python_block_of_the_readme_holds_a_lease_and_gives_it_back(tmp_path
         assert done.returncode == 0, done.stderr
         assert re.fullmatch(r"[0-9]{16} False\n", done.stdout)
         view = gateway.cli(tmp_path / "home", "lease", "list", "--json")
-    assert view.stdout == "[]\n"
+    assert view.stdout == '{"ok": true, "leases": []}\n'
