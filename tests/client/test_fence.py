@@ -59,7 +59,7 @@ def write(guard: FenceGuard, holder: SigningKey, grant: Grant, resource: str = F
 
 
 async def test_41_after_42_is_refused(gateway: LocalGateway, guard: FenceGuard) -> None:
-    """Scenario 11: A stalls, its lease runs out, B gets a newer one and writes; A wakes up and may not write."""
+    """Scenarios 11, L1, L46: A stalls, its lease runs out, B gets a newer one and writes; A wakes up and may not."""
     old = await grant_to(gateway, ALICE)
     write(guard, ALICE, old)
     new = await grant_to(gateway, BOB)
