@@ -161,7 +161,7 @@ def _check_chain(entries: Sequence[StoredEntry]) -> Leaf:
         try:
             leaf = parse_leaf(entry.leaf)
         except Malformed as error:
-            raise Fatal(f"entry {entry.seq} of the store is malformed: {error}") from error
+            raise Fatal(f"entry {entry.seq} of the store is malformed: {error}; restore a good back-up") from error
         if leaf.seq != entry.seq or (previous is not None and leaf.prev != previous):
             raise Fatal(f"the chain is broken at entry {entry.seq}; restore a good back-up")
         previous = sha256(entry.leaf).digest()
@@ -213,7 +213,7 @@ def stored_answer(read: Reading, signer: Signer, confirmed: Confirmed, seq: int,
     """
     batch = read.batch_of(seq)
     if batch is None:
-        raise Fatal(f"entry {seq}, which was answered before, is not in the store")
+        raise Fatal(f"entry {seq}, which was answered before, is not in the store; restore a good back-up")
     note = batch.note or (confirmed.note if batch.size == confirmed.size else None)
     if note is None:
         raise Fatal(f"the checkpoint over entry {seq} is missing from the store; restore a good back-up")
@@ -247,7 +247,7 @@ def _proven(
     """Return leaf, signature and path of a stored entry, after they were found to hold in the tree of a checkpoint."""
     entries = read.entries(seq, seq + 1)
     if not entries:
-        raise Fatal(f"entry {seq}, which was answered before, is not in the store")
+        raise Fatal(f"entry {seq}, which was answered before, is not in the store; restore a good back-up")
     leaf, path = entries[0].leaf, prove_inclusion(read, seq, size)
     if checkpoint.size != size or root_from_inclusion(seq, size, leaf_hash(leaf), path) != checkpoint.root:
         raise Fatal(f"stored entry {seq} is not the one that was signed; keep the file, and restore a good back-up")

@@ -253,7 +253,7 @@ class Sequencer:
             self._die(failure)
         except Exception as error:
             _log.exception("the sequencer met an error that nobody foresaw")
-            self._die(Fatal(f"the sequencer stopped: {type(error).__name__}: {error}"))
+            self._die(Fatal(f"the sequencer stopped: {type(error).__name__}: {error}; restart, and report it"))
 
     async def _drain(self) -> None:
         """Decide everything that waits, and do what a tick asks for between two batches."""
@@ -357,7 +357,9 @@ class Sequencer:
         """Nothing was written. One command must not take others with it: decide each alone, and give up on the one."""
         _log.error("a batch of %d could not be built", len(waiting), exc_info=error)
         if not waiting:
-            raise Fatal(f"the gateway's own entries can't be built: {type(error).__name__}: {error}") from error
+            raise Fatal(
+                f"the gateway's own entries can't be built: {type(error).__name__}: {error}; restart, and report it"
+            ) from error
         if len(waiting) == 1:
             self._fail(waiting, error)
             return

@@ -153,5 +153,8 @@ def _nodes(read: Reading, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, 
     found = read.nodes(wanted)
     missing = [node for node in wanted if node not in found]
     if missing:
-        raise Fatal(f"the store lacks {len(missing)} of {len(wanted)} tree nodes it should hold, first {missing[0]}")
+        raise Fatal(
+            f"the store lacks {len(missing)} of {len(wanted)} tree nodes it should hold, first {missing[0]};"
+            " restore a good back-up"
+        )
     return found

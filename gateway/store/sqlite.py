@@ -215,7 +215,10 @@ class SqliteStore(_Reading):
         self._recent = Recent()
         for number, rows, values in self._db.execute("SELECT number, rows, bodies FROM journal ORDER BY number"):
             self._recent.number = number - 1
-            self._recent.take(decode_changes(rows, values))
+            try:
+                self._recent.take(decode_changes(rows, values))
+            except (ValueError, TypeError) as error:
+                raise sqlite3.DatabaseError(f"row {number} of its journal is malformed") from error
         return is_clean
 
     def _signed_size(self) -> int:

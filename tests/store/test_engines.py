@@ -99,6 +99,18 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
         SqliteStore(path)
 
 
+@pytest.mark.parametrize("rows", [b"no json", b"[1]", b"[[1, 2]]"])
+def test_a_malformed_journal_is_refused(rows: bytes, tmp_path: Path, store: SqliteStore) -> None:
+    Writer().write(store, 1, changes=[("a/1", b"one", None)])
+    store._db.execute("UPDATE journal SET rows = ?", (rows,))
+    with pytest.raises(Fatal, match="row 1 of its journal is malformed"):
+        store.load()
+    store.close()
+    for _ in range(2):
+        with pytest.raises(Fatal, match="can't be opened as a ledger: row 1 of its journal is malformed"):
+            SqliteStore(tmp_path / "ledger.sqlite3")
+
+
 def test_a_ledger_of_a_newer_gateway_is_refused(tmp_path: Path, store: SqliteStore) -> None:
     store.close()
     with sqlite3.connect(tmp_path / "ledger.sqlite3") as db:
