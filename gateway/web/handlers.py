@@ -7,24 +7,28 @@ signed it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 
 import orjson
 
 from gateway.actions import ACTIONS, Action
+from gateway.errors import Fatal
+from gateway.ledger.history import stored_receipt
 from gateway.web.access import raw_request, reader_of
 from gateway.web.connection import Reply
 from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House
 from gateway.web.openapi import openapi, origin_prefix
 from gateway.web.pictures import agents, leases, wait
 from gateway.web.problem import BASE_HEADERS, Refusable
-from gateway.web.reads import bundle_bytes, receipt_bytes, tile_bytes
+from gateway.web.reads import bundle_bytes, tile_bytes
 from gateway.web.reports import report
 from gateway.web.routes import Call, Handler, Route, plain
 from gateway.web.tiles import Tile, is_within, parse_tile_path
 from verifier.wire import Malformed, decode_decimal
 
+_log = logging.getLogger("tallystick.web")
 _FIELDS = (*BASE_HEADERS.items(), ("Content-Type", JSON))
 _FIELDS_REPLAYED = (*_FIELDS, ("Idempotency-Replayed", "true"))
 
@@ -112,9 +116,13 @@ async def receipt(house: House, call: Call) -> Reply:
         raise Refusable("not_found", "A receipt has a decimal number.") from None
     if seq >= confirmed.size:
         raise Refusable("not_found", "The ledger does not reach that far.")
-    body = await house.reads.call(
-        lambda reader: receipt_bytes(reader, house.signer, seq=seq, size=confirmed.size, note=confirmed.note)
-    )
+    try:
+        body = await house.reads.call(
+            lambda reader: stored_receipt(reader, house.signer, seq=seq, size=confirmed.size, note=confirmed.note)
+        )
+    except Fatal as damage:
+        _log.error("a stored entry can't be served: %s", damage)
+        raise Refusable("entry_damaged", f"Entry {seq} of the store is not the one that was signed.") from damage
     return plain(body, JSON, Cache_Control=house.cache)
 
 

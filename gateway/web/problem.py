@@ -142,6 +142,8 @@ _TABLE: tuple[Row, ...] = (
         "It may have happened. Send it again with the same Idempotency-Key; you get the first answer.", SAME),
     Row("recovering", 503, "The gateway is finding out what it last wrote",
         "It may have happened. Send it again with the same Idempotency-Key; you get the first answer.", SAME),
+    Row("entry_damaged", 500, "The stored entry no longer holds",
+        "Tell the operator, who finds the cause in the log; your own copy of the receipt is still good."),
     Row("internal_error", 500, "The gateway failed",
         "Tell the operator; send it again with the same Idempotency-Key.", SAME),
 )

@@ -13,10 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from gateway.core.state import Lease, Record
-from gateway.ledger.receipts import render
 from gateway.ledger.sequencer import Sequencer
-from gateway.ledger.tree import load_edge, prove_inclusion
-from gateway.signer import Signer
+from gateway.ledger.tree import load_edge
 from gateway.store.contract import Reading
 from gateway.web.tiles import Tile, bundle, node_positions
 from verifier.merkle import EMPTY_ROOT
@@ -81,17 +79,6 @@ def tile_bytes(reader: Reading, tile: Tile) -> bytes:
 def bundle_bytes(reader: Reading, tile: Tile) -> bytes:
     """Return the entry bundle of a tile that lies within the ledger."""
     return bundle([entry.leaf for entry in reader.entries(tile.start, tile.start + tile.width)])
-
-
-def receipt_bytes(reader: Reading, signer: Signer, *, seq: int, size: int, note: bytes) -> bytes:
-    """Return the receipt of entry `seq` with its proof in the checkpoint `note` of `size` entries.
-
-    A signature that is not stored yet is made again: Ed25519 is deterministic, so the bytes are those that went out.
-    """
-    (entry,) = reader.entries(seq, seq + 1)
-    signature = entry.signature or signer.sign_leaf(entry.leaf)
-    path = prove_inclusion(reader, seq, size)
-    return render(entry.leaf, signature, note, path, key_id=signer.receipt_key_id)
 
 
 def root_at(reader: Reading, size: int) -> bytes:

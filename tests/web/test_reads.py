@@ -7,6 +7,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from gateway.store.contract import StoredEntry
+from gateway.store.sqlite import Reader
 from keys.signing import SigningKey
 from tests.web.test_problems import check_problem
 from tests.web.world import ORIGIN, World
@@ -251,3 +253,20 @@ async def test_pictures_are_limited_per_address(public: World, monkeypatch: pyte
     assert [reply.status for reply in replies] == [200] * 5 + [429]
     check_problem(replies[-1], "rate_limited", 429)
     assert (await public.acquire("a", "lock:x")).status == 200
+
+
+async def test_a_receipt_of_an_entry_that_was_changed_in_the_store_is_not_served(
+    public: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no verifier would accept is refused here too, and the entries beside it are served as before."""
+    await public.acquire("a", "lock:x")
+    last = public.gateway.house.sequencer.confirmed.size - 1
+    entries = Reader.entries
+
+    def changed(reader: Reader, start: int, stop: int) -> list[StoredEntry]:
+        rows = entries(reader, start, stop)
+        return [StoredEntry(row.seq, row.leaf.replace(b"lock:x", b"lock:y"), row.signature) for row in rows]
+
+    monkeypatch.setattr(Reader, "entries", changed)
+    check_problem(await public.get(f"{RECEIPTS}/{last}"), "entry_damaged", 500)
+    assert (await public.get(f"{RECEIPTS}/0")).status == 200
