@@ -9,7 +9,9 @@ CREATE TABLE head (
     time_ms INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     batch_id TEXT NOT NULL,
-    is_clean INTEGER NOT NULL
+    is_clean INTEGER NOT NULL,
+    -- The keyed sum over the hot records as the last batch left them; the store only keeps it (gateway/ledger/seal.py).
+    seal BLOB NOT NULL DEFAULT x''
 ) STRICT;
 
 CREATE TABLE entry (

@@ -1,3 +1,58 @@
--- The keyed sum over the hot records as the last batch left them; the store only keeps it (gateway/ledger/seal.py).
+-- Views for people: what is live, as of the last commit. Nothing in the gateway reads them.
+-- A record is what the newest journal row says, else what the table says; see `journal` in 0001.sql.
 
-ALTER TABLE head ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
+CREATE VIEW live_record AS
+WITH
+    change AS (
+        SELECT
+            journal.number AS number,
+            item.id AS place,
+            json_extract(item.value, '$[0]') AS key,
+            json_extract(item.value, '$[1]') AS size,
+            sum(ifnull(json_extract(item.value, '$[1]'), 0)) OVER (PARTITION BY journal.number ORDER BY item.id) AS stop
+        FROM journal, json_each(CAST(journal.rows AS TEXT)) AS item
+    ),
+    newest AS (
+        SELECT number, key, size, stop, row_number() OVER (PARTITION BY key ORDER BY number DESC, place DESC) AS age
+        FROM change
+    )
+SELECT key, CAST(substr(journal.bodies, stop - size + 1, size) AS TEXT) AS value
+FROM newest JOIN journal USING (number) WHERE age = 1 AND size IS NOT NULL
+UNION ALL
+SELECT key, CAST(value AS TEXT) AS value FROM record WHERE key NOT IN (SELECT key FROM change);
+
+CREATE VIEW leases AS
+SELECT
+    json_extract(value, '$.leaseId') AS lease_id,
+    json_extract(value, '$.holder') AS holder,
+    json_extract(value, '$.principal') AS principal,
+    json_extract(value, '$.onBehalfOf') AS on_behalf_of,
+    json_extract(value, '$.resources') AS resources,
+    json_extract(value, '$.mode') AS mode,
+    json_extract(value, '$.fencingToken') AS fencing_token,
+    json_extract(value, '$.grantSeq') AS grant_seq,
+    json_extract(value, '$.grantedAtMs') AS granted_at_ms,
+    json_extract(value, '$.ttlMs') AS ttl_ms,
+    json_extract(value, '$.expiresAtMs') AS expires_at_ms,
+    json_extract(value, '$.holdUntilMs') AS hold_until_ms
+FROM live_record WHERE key GLOB 'lease/*';
+
+CREATE VIEW waits AS
+SELECT
+    json_extract(value, '$.actor') AS actor,
+    json_extract(value, '$.principal') AS principal,
+    json_extract(value, '$.resource') AS resource,
+    json_extract(value, '$.waits') AS waits,
+    json_extract(value, '$.sinceMs') AS since_ms,
+    json_extract(value, '$.refusedAtMs') AS refused_at_ms,
+    json_extract(value, '$.leaseId') AS lease_id,
+    json_extract(value, '$.untilMs') AS until_ms
+FROM live_record WHERE key GLOB 'wait/*';
+
+CREATE VIEW agents AS
+SELECT
+    json_extract(value, '$.did') AS did,
+    json_extract(value, '$.name') AS name,
+    json_extract(value, '$.addedSeq') AS added_seq,
+    json_extract(value, '$.removedSeq') AS removed_seq
+FROM live_record WHERE key GLOB 'agent/*';
