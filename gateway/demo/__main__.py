@@ -7,6 +7,7 @@ folder, so that you can verify it again yourself. It asserts relations, never co
 
 import argparse
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,9 @@ from verifier.wire import (
 COMPRESSION = 600  # the trace's 107 minutes pass in 11 s, and what collides waits a little longer
 EXPIRY_SECONDS_MAX = 30
 PROGRESS_PIECES = 10
+COMPRESSION_MIN, COMPRESSION_MAX = 0.1, 100_000.0
 PUBLISHED = ("root.vkey", "keys.note", "policy.txt")
+KEPT = frozenset({*PUBLISHED, "ledger.export", "receipt.json", "flipped.json"})
 
 
 @dataclass(slots=True)
@@ -68,19 +71,48 @@ def main(argv: Sequence[str]) -> int:
         type=Path,
         default=Path("demo-out"),
         metavar="DIR",
-        help="folder for the receipt, the ledger and the keys; replaced (default ./demo-out)",
+        help="folder for the receipt, the ledger and the keys; new, empty or of an earlier demo (default ./demo-out)",
     )
     parser.add_argument(
         "--compression",
-        type=float,
+        type=_compression,
         default=COMPRESSION,
         metavar="N",
         help=f"how many times faster than life the trace is replayed (default {COMPRESSION})",
     )
     told = parser.parse_args(argv)
+    refusal = refusal_of(told.out)
+    if refusal:
+        print(f"tallystick demo: {refusal}", file=sys.stderr)
+        return 1
     with tempfile.TemporaryDirectory(prefix="tallystick-demo-") as folder:
         verdict = asyncio.run(play(Path(folder), told.out, told.compression))
     return _close(verdict, told.out)
+
+
+def _compression(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not COMPRESSION_MIN <= number <= COMPRESSION_MAX:  # what is no number at all is not between them either
+        raise argparse.ArgumentTypeError(f"must be a number from {COMPRESSION_MIN:g} to {COMPRESSION_MAX:,.0f}")
+    return number
+
+
+def refusal_of(out: Path) -> str | None:
+    """Say why the demo can't leave its files in `out`, None when it can: it never replaces what it did not make."""
+    try:
+        if not os.path.lexists(out):
+            return None
+        if not out.is_dir():
+            return f"{out} is not a folder; choose another with --out DIR"
+        strange = sorted(path.name for path in out.iterdir() if path.name not in KEPT or path.is_dir())
+    except OSError as error:
+        return f"{out} can't be read ({error.strerror}); choose another folder with --out DIR"
+    if strange:
+        return f"{out} holds {strange[0]!r}, which no demo made; choose a new or an empty folder with --out DIR"
+    return None
 
 
 async def play(folder: Path, out: Path, compression: float) -> Verdict:
@@ -140,9 +172,9 @@ def _progress(swarm: Swarm, pieces: int, end: str = "") -> None:
 
 def _keep(data: Path, out: Path, record: Record) -> None:
     """Put what a stranger needs into `out`: pins, ledger, one receipt, and the same with one byte flipped."""
-    if out.is_dir():
-        shutil.rmtree(out)
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        (out / name).unlink(missing_ok=True)  # also so that nothing is written through a link
     for name in PUBLISHED:
         shutil.copyfile(data / "public" / name, out / name)
     _run("gateway", "ledger", "export", "--data", str(data), "--out", str(out / "ledger.export"), check=True)
