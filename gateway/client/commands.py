@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -18,8 +19,8 @@ from typing import NoReturn
 
 from gateway.actions import ACTIONS
 from gateway.client.agent import TTL_MS_DEFAULT, Agent
-from gateway.client.errors import ClientError, ProfileError, Refused
-from gateway.client.exits import DONE, SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain
+from gateway.client.errors import ClientError, Refused
+from gateway.client.exits import DONE, PROFILE, SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain
 from gateway.client.join import join, read_root
 from gateway.client.profile import default_home
 from gateway.client.receipts import VerifiedReceipt
@@ -135,6 +136,7 @@ def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
 
 
 async def _acquire(arguments: argparse.Namespace) -> int:
+    _check_receipt_path(arguments.receipt)
     async with Agent.open(arguments.home) as agent:
         grant = await agent.acquire(arguments.resources, ttl_ms=arguments.ttl, wait_ms=arguments.wait)
     names = " ".join(arguments.resources)
@@ -142,6 +144,7 @@ async def _acquire(arguments: argparse.Namespace) -> int:
 
 
 async def _renew(arguments: argparse.Namespace) -> int:
+    _check_receipt_path(arguments.receipt)
     async with Agent.open(arguments.home) as agent:
         lease_id, _ = await _find_lease(agent, arguments.resources)
         grant = await agent.renew(lease_id, ttl_ms=arguments.ttl)
@@ -149,6 +152,7 @@ async def _renew(arguments: argparse.Namespace) -> int:
 
 
 async def _release(arguments: argparse.Namespace) -> int:
+    _check_receipt_path(arguments.receipt)
     async with Agent.open(arguments.home) as agent:
         lease_id, names = arguments.lease, tuple(arguments.resources)
         if lease_id is None:
@@ -254,6 +258,7 @@ def _run_parser() -> tuple[argparse.ArgumentParser, Handler]:
 async def _run(arguments: argparse.Namespace) -> int:
     if not HELD_TTL_MS_MIN <= arguments.ttl <= TTL_MS_MAX:
         raise Malformed(f"--ttl: {HELD_TTL_MS_MIN // 1000}s to 1h; a second of it is margin")
+    _check_receipt_path(arguments.receipt)
     job = Job(tuple(arguments.resources), tuple(arguments.command), arguments.ttl, arguments.wait, arguments.receipt)
     async with Agent.open(arguments.home) as agent:
         return await run(agent, job)
@@ -263,27 +268,41 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 def _done(arguments: argparse.Namespace, receipt: VerifiedReceipt, next_step: str = "") -> int:
-    if arguments.receipt is not None:
-        _write_receipt(arguments.receipt, receipt)
+    unwritten = _write_receipt(arguments.receipt, receipt)
+    code = PROFILE if unwritten else DONE
     if arguments.json:
-        print(json.dumps({"ok": True, **facts(receipt)}))
-        return DONE
+        trouble = {"error": "receipt_not_written", "message": unwritten, "exitCode": code} if unwritten else {}
+        print(json.dumps({"ok": not unwritten, **facts(receipt), **trouble}))
+        return code
     print(sentence(receipt))
-    if arguments.receipt is not None:
+    if unwritten:
+        print(f"tallystick lease: {unwritten}", file=sys.stderr)
+    elif arguments.receipt is not None:
         pins = f"--root $(cat {arguments.home}/root.vkey) --keys {arguments.home}/keys.note"
         print(f"Check the receipt with:  tallystick-verify receipt {arguments.receipt} {pins}")
     if next_step:
         print(next_step)
-    return DONE
+    return code
 
 
-def _write_receipt(path: Path, receipt: VerifiedReceipt) -> None:
+def _check_receipt_path(path: Path | None) -> None:
+    """Malformed when the receipt could not be kept: better said before anything is decided than after."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise Malformed(f"--receipt: there is no folder {path.parent}; nothing was sent")
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise Malformed(f"--receipt: {path} can't be written; nothing was sent")
+
+
+def _write_receipt(path: Path | None, receipt: VerifiedReceipt) -> str:
+    """Return why the receipt could not be written, or "": what was decided stands, and must still be told."""
     try:
-        replace_file(path, receipt.data)
+        if path is not None:
+            replace_file(path, receipt.data)
     except OSError as error:
-        raise ProfileError(
-            f"entry {receipt.seq} was decided, and its receipt can't be written to {path}: {error.strerror}"
-        ) from error
+        return f"entry {receipt.seq} was decided, and its receipt can't be written to {path}: {error.strerror}"
+    return ""
 
 
 def _report(command: str, error: ClientError, arguments: argparse.Namespace) -> int:

@@ -169,6 +169,25 @@ def test_a_waiter_gets_what_is_released_meanwhile(alice: Path, bob: Path) -> Non
     assert (waited.returncode, facts(waited)["type"]) == (0, "tallystick/lease.granted/1")
 
 
+def test_a_receipt_that_can_not_be_kept_is_said_before_the_lease_is_taken(alice: Path, tmp_path: Path) -> None:
+    for target in (tmp_path / "nothing" / "r.json", tmp_path):
+        result = lease(alice, "acquire", "lock:kept", "--receipt", str(target))
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "nothing was sent" in result.stderr
+    assert "lock:kept" not in lease(alice, "list").stdout
+
+
+def test_a_lease_whose_receipt_is_lost_on_the_way_to_disk_is_told_all_the_same(alice: Path, tmp_path: Path) -> None:
+    receipt = tmp_path / "r.json"
+    (tmp_path / "r.json.new").mkdir()
+    result = lease(alice, "acquire", "lock:late", "--receipt", str(receipt))
+    assert (result.returncode, "can't be written" in result.stderr) == (78, True)
+    assert re.search(r"lease\.granted  lock:late  L\d+ .*\nfencing token \d+", result.stdout)
+    assert "tallystick lease release lock:late" in result.stdout
+    told = facts(lease(alice, "acquire", "lock:late", "--receipt", str(receipt), "--json"))
+    assert (told["ok"], told["error"], told["resources"]) == (False, "receipt_not_written", ["lock:late"])
+
+
 USAGE = [
     (("acquire", "no-scheme"), "scheme:path"),
     (("acquire", "lock:x/**"), "sub-trees are not supported yet"),
