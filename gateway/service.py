@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
-from gateway.core.intake import RawRequest, SignedRequest, intake, is_inside_window
+from gateway.core.intake import RawRequest, SignedRequest, check_ttl, intake, is_inside_window
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
 from gateway.core.state import Parameters, agent_key, operator_key
@@ -146,6 +146,7 @@ class Desk:
     def _verified(self, raw: RawRequest, action: Action) -> SignedRequest:
         ledger = self._ledger
         request = intake(raw, origin=ledger.origin, authorities=ledger.authorities, action=action.name)
+        check_ttl(request, ledger.parameters.ttl_min_ms, ledger.parameters.ttl_max_ms)
         if not is_inside_window(request, self._clock.now_ms(), ledger.parameters.skew_ms):
             raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks log time again
         return request

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from verifier.did import decode_did
-from verifier.entries import ACTION_PATHS, BODY_TEXT, WINDOW_S_MAX, MemberError, check_body
+from verifier.entries import ACTION_PATHS, BODY_DEFAULTS, BODY_TEXT, WINDOW_S_MAX, MemberError, check_body
 from verifier.request import (
     BODY_COMPONENTS,
     CONTENT_TYPE,
@@ -40,6 +40,7 @@ from verifier.request import (
 from verifier.sig import is_valid
 from verifier.wire import BODY_BYTES_MAX, JsonObject, Malformed, encode_base64, parse_json
 
+_WITH_TTL = ("lease.acquire", "lease.renew")
 # Every way to be turned away at the door, with its HTTP status. The documents print this table.
 REJECTIONS: Mapping[str, int] = MappingProxyType(
     {
@@ -213,6 +214,15 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
         nonce=signed.nonce,
         fingerprint=fingerprint(raw.method, raw.raw_path, raw.query, digest),
     )
+
+
+def check_ttl(request: SignedRequest, ttl_min_ms: int, ttl_max_ms: int) -> None:
+    """Raise Rejection unless the ttl the request asks for lies within this ledger's own bounds, stated in entry 0."""
+    ttl_ms = request.body.get("ttlMs", BODY_DEFAULTS["ttlMs"])
+    if request.action in _WITH_TTL and not (isinstance(ttl_ms, int) and ttl_min_ms <= ttl_ms <= ttl_max_ms):
+        raise Rejection(
+            "member_invalid", f"ttlMs must be {ttl_min_ms:,} to {ttl_max_ms:,} on this ledger, not {ttl_ms}"
+        )
 
 
 def intake_read(raw: RawRequest, *, origin: str, authorities: Collection[str]) -> SignedRead:

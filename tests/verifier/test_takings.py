@@ -348,6 +348,13 @@ def refused_for_no_dispute(ledger: Ledger) -> None:
     refuse(ledger, "renewal.refused", ALICE, "ledger_disputed", by_id(seq))
 
 
+def end_named_in_dispute(ledger: Ledger) -> None:
+    seq = ledger.grant(ALICE, "lock:a")
+    ended = ledger.release(ALICE, seq)
+    ledger.dispute(other_history(ledger))
+    refuse(ledger, "renewal.refused", ALICE, "ledger_disputed", by_id(seq), more={"endedSeq": ended})
+
+
 def held_in_dispute(ledger: Ledger) -> None:
     seq = ledger.grant(ALICE, "lock:a")
     ledger.dispute(other_history(ledger))
@@ -363,6 +370,7 @@ DISPUTES: list[tuple[Callable[[Ledger], Any], Found]] = [
     (dispute_over_another_origin, [(10, 5, "dispute_unproven")]),
     (granted_in_dispute, [(10, seq, "granted_in_dispute") for seq in (7, 8, 9)]),
     (refused_for_no_dispute, [(10, 6, "refusal_wrong"), (10, 7, "refusal_wrong")]),
+    (end_named_in_dispute, [(10, 8, "citation_wrong")]),
     (held_in_dispute, [(10, 7, "refusal_wrong")]),
 ]
 
@@ -378,6 +386,7 @@ def test_a_proven_dispute_stops_grants_and_lets_leases_go() -> None:
         refuse(ledger, "lease.refused", BOB, "ledger_disputed", asked("lock:a"))
         refuse(ledger, "renewal.refused", ALICE, "ledger_disputed", by_id(one))
         ledger.release(ALICE, one)
+        refuse(ledger, "renewal.refused", ALICE, "ledger_disputed", by_id(one))  # also of what is over: none is named
         ledger.time_ms += 30_000
         ledger.expire(two)
         assert of_ledger(ledger) == []
@@ -684,3 +693,13 @@ def test_how_a_lease_ended_is_forgotten_after_a_day() -> None:
         leaf = parse_leaf(entry)
         assert list(leases.grant(leaf) if leaf.type == full_type("lease.granted") else leases.follow(leaf)) == []
     assert (leases.live, leases.held, len(leases._ended), len(leases._order)) == ({}, {}, 1, 1)
+
+
+def test_a_ttl_outside_the_bounds_of_entry_0_is_found() -> None:
+    ledger = Ledger()
+    ledger.open(parameters={**maker.PARAMETERS, "ttlMinMs": 5_000, "ttlMaxMs": 60_000})
+    ledger.add(ALICE)
+    bad = [ledger.grant(ALICE, "lock:a", ttl_ms=4_999), ledger.grant(ALICE, "lock:b", ttl_ms=60_001)]
+    ledger.grant(ALICE, "lock:c", ttl_ms=5_000)
+    ledger.grant(ALICE, "lock:d", ttl_ms=60_000)
+    assert of_ledger(ledger) == [(10, seq, "ttl_wrong") for seq in bad]

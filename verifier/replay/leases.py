@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sys import intern
 from typing import NamedTuple
 
-from verifier.entries import IDEMPOTENCY_MS, Leaf, resources_of
+from verifier.entries import IDEMPOTENCY_MS, TTL_MS_MAX, TTL_MS_MIN, Leaf, resources_of
 
 Faults = Iterator[tuple[str, str]]
 
@@ -50,6 +50,7 @@ class Leases:
         self.is_disputed = False
         self.holiday_ms = 0  # until when no lease ends
         self.max_hold_ms: int | None = None  # entry 0's
+        self.ttl_ms = (TTL_MS_MIN, TTL_MS_MAX)  # entry 0's bounds
         self.idempotency_ms = IDEMPOTENCY_MS
         self._ended: dict[int, Ended] = {}
         self._order: deque[int] = deque()
@@ -84,6 +85,7 @@ class Leases:
             yield "token_wrong", "fencingToken is not max(last + 1, timeMs x 1,000)"
         if self.max_hold_ms is not None and leaf.number("holdUntilMs") != leaf.time_ms + self.max_hold_ms:
             yield "hold_wrong", "holdUntilMs is not timeMs + maxHoldMs of entry 0"
+        yield from self._ttl_faults(leaf)
         if self.own(leaf.actor, resources) is not None:
             yield "not_extended", "the actor holds exactly these resources, so its lease is extended, not granted anew"
         yield from self._dispute_faults()
@@ -103,6 +105,11 @@ class Leases:
             if any(other.holder != leaf.actor for other in holders.values()):
                 yield "double_grant", "a resource of the grant is held by a live lease of another actor"
             holders[leaf.seq] = lease
+
+    def _ttl_faults(self, leaf: Leaf) -> Faults:
+        shortest_ms, longest_ms = self.ttl_ms
+        if not shortest_ms <= leaf.number("ttlMs") <= longest_ms:
+            yield "ttl_wrong", f"ttlMs is outside entry 0's {shortest_ms} to {longest_ms}"
 
     def follow(self, leaf: Leaf) -> Faults:
         """A later word about a lease: it lives, is the one that was granted, and ends when it may."""
@@ -136,6 +143,7 @@ class Leases:
             yield "end_wrong", f"expiresAtMs is not the later of the old end and timeMs + ttlMs, {lease.expires_at_ms}"
         if leaf.number("holdUntilMs") != lease.hold_until_ms:
             yield "hold_wrong", "holdUntilMs is not the grant's"
+        yield from self._ttl_faults(leaf)
         yield from self._dispute_faults()
 
     def _dispute_faults(self) -> Faults:

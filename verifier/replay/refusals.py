@@ -38,6 +38,9 @@ def refusal_faults(leaf: Leaf, created_s: int, leases: Leases, people: People) -
         yield "refusal_wrong", f"{error}, but the entries before call for {wanted or 'no refusal'}"
     elif error == "lease_held":
         yield from _held_faults(leaf, leases, people)
+    elif error in _DISPUTED:
+        if leaf.value.keys() & {"endedSeq", "holder"}:
+            yield "citation_wrong", "a dispute refuses before any lease is looked at, so none is named"
     elif name in ("renewal.refused", "release.refused"):
         yield from _naming_faults(leaf, leases)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from hashlib import sha256
 
-from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, WINDOW_S_MAX, Leaf
+from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, TTL_MS_MAX, TTL_MS_MIN, WINDOW_S_MAX, Leaf
 from verifier.replay.judged import Judged, texts
 from verifier.replay.leases import Faults, Leases
 from verifier.replay.people import People
@@ -62,6 +62,7 @@ class Relations:
             {name: n for name, n in parameters.items() if isinstance(n, int)} if isinstance(parameters, dict) else {}
         )
         self._holiday_ms, self.leases.max_hold_ms = numbers.get("holidayMs"), numbers.get("maxHoldMs")
+        self.leases.ttl_ms = (numbers.get("ttlMinMs", TTL_MS_MIN), numbers.get("ttlMaxMs", TTL_MS_MAX))
         self.leases.idempotency_ms = numbers.get("idempotencyMs", IDEMPOTENCY_MS)
         self._keys = _Once(self.leases.idempotency_ms)
 
