@@ -198,6 +198,8 @@ class Connection(web.RequestHandler):
 
     async def _next(self) -> tuple[object, StreamReader]:
         """Return the next message, and let the parser go on where it stopped because of too many."""
+        if not self._messages and not self._upgraded and self._parser is not None:
+            self.data_received(b"")  # the parser may hold whole messages that came while there were too many
         if not self._messages:
             self._waiter = self._loop.create_future()
             try:
@@ -248,6 +250,8 @@ class Connection(web.RequestHandler):
         after a body that was not asked for: it may come or not, and must not be taken for the next request.
         """
         if request.is_held_back or request.is_last or self._close or self._force_close or CLOSE in reply.fields:
+            return False
+        if "Upgrade" in request.headers:  # aiohttp drops the rest of such a packet, and does not always say so
             return False
         return not self._upgraded or bool(self._messages)
 

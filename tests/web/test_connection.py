@@ -272,6 +272,20 @@ async def test_pipelined_requests_are_answered_in_order(count: int) -> None:
         writer.close()
 
 
+async def test_many_requests_behind_a_large_body_are_all_answered() -> None:
+    """The parser stops when too many wait; it must be asked again, also when no further byte ever comes."""
+    async with house() as place:
+        reader, writer = await place.connect()
+        large = b"POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n" + b"x" * 70_000
+        sent = b"".join(GET % number for number in range(15)) + large + b"".join(GET % number for number in range(33))
+        for start in range(0, len(sent), 3_000):
+            writer.write(sent[start : start + 3_000])
+            await writer.drain()
+        answers = [(await answer(reader))[1] for _ in range(49)]
+        assert answers[:15] + answers[16:] == [b"%d" % number for number in [*range(15), *range(33)]]
+        writer.close()
+
+
 async def test_bad_http_behind_a_good_request_is_refused_and_ends_the_connection() -> None:
     async with house() as place:
         reader, writer = await place.connect()
@@ -330,10 +344,11 @@ async def test_a_body_with_broken_chunks_ends_at_its_deadline() -> None:
         writer.close()
 
 
-async def test_an_upgrade_is_answered_and_what_follows_is_not_taken_for_a_request() -> None:
+@pytest.mark.parametrize("protocol", [b"websocket", b"h2c", b"TLS/1.0"])
+async def test_an_upgrade_is_answered_and_what_follows_is_not_taken_for_a_request(protocol: bytes) -> None:
     async with house() as place:
         reader, writer = await place.connect()
-        fields = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        fields = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: " + protocol + b"\r\n"
         writer.write(GET % 1 + b"GET /echo?2 HTTP/1.1\r\n" + fields + b"\r\n" + GET % 3)
         assert (await answer(reader))[1] == b"1"
         head, body = await answer(reader)
