@@ -103,6 +103,7 @@ class _FileLock:
         self._path = path
         self._name = name
         self._file: BinaryIO | None = None
+        self._pid = os.getpid()
 
     def __enter__(self) -> None:
         with _usable(self._path):
@@ -115,6 +116,8 @@ class _FileLock:
     ) -> None:
         assert self._file is not None, "entered"
         with self._file:
+            if os.getpid() != self._pid:
+                return  # a forked child that unwinds: the lock is its parent's
             with suppress(OSError):
                 if _is_at(self._file, self._path):
                     self._path.unlink()
@@ -123,7 +126,7 @@ class _FileLock:
     def _try(self) -> BinaryIO | None:
         """Return the locked file; None when its last holder has removed it meanwhile, and another may be there."""
         with ExitStack() as closing:
-            file = closing.enter_context(self._path.open("a+b"))
+            file = closing.enter_context(open(self._path, "a+b", opener=_open_own))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -137,12 +140,19 @@ class _FileLock:
             return file
 
 
+def _open_own(path: str, flags: int) -> int:
+    """Open a lock file, never what a link there points to."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
 @contextmanager
 def _usable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ProfileError(f"{path.parent} can't hold the locks of what is held here: {error.strerror}") from error
+        raise ProfileError(
+            f"{path.parent} can't hold the locks of what is held here: {error.strerror or error}"
+        ) from error
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:

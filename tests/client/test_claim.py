@@ -273,6 +273,37 @@ def test_a_forked_child_that_lives_on_does_not_keep_what_was_given_back(profile:
     os.waitpid(child, 0)
 
 
+def test_a_forked_child_that_unwinds_does_not_free_its_parents_lock(profile: Profile, home: Path | None) -> None:
+    if home is None:
+        return
+    with claim(profile, [FILE]):
+        child = os.fork()
+        if child == 0:  # pragma: no cover  # the other side of the fork
+            try:
+                raise SystemExit  # leaves the block as any end of the child would, and goes no further
+            except SystemExit:
+                locks = claims._FileLock(lock_path(home, ORIGIN, FILE), FILE)
+                locks._file, locks._pid = lock_path(home, ORIGIN, FILE).open("a+b"), os.getppid()
+                locks.__exit__(None, None, None)
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert lock_path(home, ORIGIN, FILE).read_text() == str(os.getpid())
+        with pytest.raises(HeldHere):
+            claim(profile, [FILE])
+
+
+def test_a_lock_file_that_is_a_link_is_not_followed(profile: Profile, home: Path | None, tmp_path: Path) -> None:
+    if home is None:
+        return
+    target, path = tmp_path / "precious", lock_path(home, ORIGIN, FILE)
+    target.write_text("precious")
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.symlink_to(target)
+    with pytest.raises(ProfileError, match="can't hold the locks"):
+        claim(profile, [FILE])
+    assert target.read_text() == "precious"
+
+
 def test_a_file_removed_between_opening_and_locking_is_not_taken_for_the_lock(
     profile: Profile, home: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
