@@ -19,7 +19,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from gateway.actions import ACTIONS
-from gateway.client.caller import Caller, Decided
+from gateway.client.caller import RETRY_MS, Caller, Decided, OnSilence
 from gateway.client.clock import Clock, SystemClock
 from gateway.client.errors import (
     AnswerRefused,
@@ -69,21 +69,26 @@ class Agent:
         clock: Clock | None = None,
         jitter: Jitter = random.random,
         connect: Callable[[str], Transport] = HttpTransport,
+        on_silence: OnSilence | None = None,
     ) -> None:
         self.profile = profile
         self.clock: Clock = SystemClock() if clock is None else clock
         self._jitter = jitter
         self._connect = connect
+        self._on_silence = on_silence
         self._transport: Transport | None = None
         self._caller: Caller | None = None
         self._proven_ms = 0
 
     @classmethod
-    def open(cls, profile: Profile | Path | str | None = None) -> Agent:
-        """Return the agent of a profile: a folder, an opened profile, or the default one. Use it with `async with`."""
-        if isinstance(profile, Profile):
-            return cls(profile)
-        return cls(open_profile(None if profile is None else Path(profile)))
+    def open(cls, profile: Profile | Path | str | None = None, *, on_silence: OnSilence | None = None) -> Agent:
+        """Return the agent of a profile: a folder, an opened profile, or the default one. Use it with `async with`.
+
+        `on_silence` is called once, with the milliseconds still to be tried, when the gateway does not answer.
+        """
+        if not isinstance(profile, Profile):
+            profile = open_profile(None if profile is None else Path(profile))
+        return cls(profile, on_silence=on_silence)
 
     @property
     def did(self) -> str:
@@ -160,9 +165,12 @@ class Agent:
         """Return who holds what and who was refused, on one resource or all, unverified."""
         return await self.caller.read(WAIT_PATH, "" if resource is None else f"resource={quote(resource, safe='/:')}")
 
-    async def leases(self, holder: str = "me") -> list[JsonObject]:
-        """Return the live leases of one holder, unverified; `holder` is "me" or a DID."""
-        return _rows(await self.caller.read(LEASES_PATH, f"holder={holder}"), "leases")
+    async def leases(self, holder: str = "me", *, is_patient: bool = False) -> list[JsonObject]:
+        """Return the live leases of one holder, unverified; `holder` is "me" or a DID.
+
+        `is_patient`: a gateway that is away is tried for as long as for a decision.
+        """
+        return _rows(await self.caller.read(LEASES_PATH, f"holder={holder}", is_patient=is_patient), "leases")
 
     # -- agents --------------------------------------------------------------------------------------------------------
 
@@ -256,10 +264,10 @@ class Agent:
     async def __aenter__(self) -> Agent:
         self._transport = self._connect(self.profile.address.url)
         try:
-            self._caller = Caller(self.profile, self._transport, self.clock, self._jitter)
+            self._caller = Caller(self.profile, self._transport, self.clock, self._jitter, self._on_silence)
             await self.check_history(until_ms=self.clock.steady_ms() + START_CHECK_MS)
         except Unreachable:
-            pass  # whoever needs the gateway will hear it from the first call
+            self.caller.tell_silence(RETRY_MS)  # whoever needs the gateway will hear it from the first call
         except BaseException:
             await self._transport.close()
             raise

@@ -57,6 +57,8 @@ DISPUTE_MS = 5_000  # all notes of one dispute; whoever found it must be told so
 SKEW_MS_MAX = 120_000
 LEASE_LIFE_S, OTHER_LIFE_S = 15, 60  # docs/protocol.md 4.10
 DISPUTE_PATH = ACTIONS["ledger.dispute"].path
+# Hears, once, that the gateway does not answer, and for how many milliseconds it will be tried.
+OnSilence = Callable[[int], None]
 # The gateway said "not now"; 409 counts when it comes with Retry-After (in flight) or says the nonce was seen.
 _BUSY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _NOT_ENROLLED = frozenset({"agent_unknown", "agent_removed", "reader_unknown"})
@@ -104,7 +106,15 @@ class _Again(Exception):
 class Caller:
     """Speaks to one gateway with one key. Safe for any number of tasks of one event loop."""
 
-    def __init__(self, profile: Profile, transport: Transport, clock: Clock, jitter: Jitter) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        transport: Transport,
+        clock: Clock,
+        jitter: Jitter,
+        on_silence: OnSilence | None = None,
+    ) -> None:
+        self._on_silence = on_silence
         self.profile = profile
         self.clock = clock
         self.jitter = jitter
@@ -128,13 +138,24 @@ class Caller:
         receipt = await self._retrying(lambda timeout_ms: self._attempt(call, timeout_ms), until_ms)
         return Decided(receipt, call.sent_ms)
 
-    async def read(self, path: str, query: str = "", *, until_ms: int | None = None) -> JsonObject:
-        """Return the answer to a signed read: a picture for people, proven by nothing."""
-        return await self._retrying(lambda timeout_ms: self._read(path, query, timeout_ms), until_ms)
+    async def read(
+        self, path: str, query: str = "", *, until_ms: int | None = None, is_patient: bool = False
+    ) -> JsonObject:
+        """Return the answer to a signed read: a picture for people, proven by nothing.
+
+        Where nobody listens it fails after one more try; `is_patient` goes on as a decision does.
+        """
+        return await self._retrying(lambda timeout_ms: self._read(path, query, timeout_ms), until_ms, is_patient)
 
     async def fetch(self, path: str, *, until_ms: int | None = None) -> bytes:
-        """Return the unverified bytes of a public document."""
-        return await self._retrying(lambda timeout_ms: self._fetch(path, timeout_ms), until_ms)
+        """Return the unverified bytes of a public document; where nobody listens it fails after one more try."""
+        return await self._retrying(lambda timeout_ms: self._fetch(path, timeout_ms), until_ms, is_patient=False)
+
+    def tell_silence(self, left_ms: int) -> None:
+        """Say once, to whoever asked to hear it, that the gateway does not answer and for how long to go on."""
+        if self._on_silence is not None:
+            self._on_silence(left_ms)
+            self._on_silence = None
 
     async def dispute(self, *notes: bytes) -> None:
         """Show the gateway checkpoints that its own key signed, each until it is taken or DISPUTE_MS are over.
@@ -167,12 +188,19 @@ class Caller:
             await self.dispute(split.ours, split.theirs)
             raise
 
-    async def _retrying(self, attempt: Callable[[int], Awaitable[T]], until_ms: int | None) -> T:
+    async def _retrying(
+        self, attempt: Callable[[int], Awaitable[T]], until_ms: int | None, is_patient: bool = True
+    ) -> T:
         deadline_ms = self.clock.steady_ms() + RETRY_MS if until_ms is None else until_ms
         for number in itertools.count():
             try:
                 return await attempt(min(ATTEMPT_MS, deadline_ms - self.clock.steady_ms()))
             except _Again as again:
+                if isinstance(again.error, Unreachable):
+                    if again.error.is_refused and not is_patient and number > 0:
+                        raise again.error from again.error.__cause__
+                    if again.error.reason == "unreachable" and is_patient:
+                        self.tell_silence(deadline_ms - self.clock.steady_ms())
                 pause_ms = pause_after_silence_ms(number, again.after_ms, self.jitter)
                 if self.clock.steady_ms() + pause_ms >= deadline_ms:
                     raise again.error from again.error.__cause__

@@ -22,7 +22,7 @@ from gateway.client.agent import TTL_MS_DEFAULT, Agent
 from gateway.client.errors import ClientError, Refused
 from gateway.client.exits import DONE, PROFILE, SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain
 from gateway.client.join import join, read_root
-from gateway.client.profile import default_home
+from gateway.client.profile import default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.run import Job, run
 from gateway.client.seen import replace_file
@@ -135,9 +135,21 @@ def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
         parser.add_argument("--receipt", type=Path, metavar="FILE", help="write the receipt there")
 
 
+def _patient(home: Path) -> Agent:
+    """Return the agent for a command that decides: it outlasts a gateway that is away for a moment, and says so."""
+    profile = open_profile(home)
+    url = profile.address.url
+
+    def tell(left_ms: int) -> None:
+        seconds = -(-left_ms // 1000)
+        print(f"{url} does not answer; trying for up to {seconds} s", file=sys.stderr, flush=True)
+
+    return Agent.open(profile, on_silence=tell)
+
+
 async def _acquire(arguments: argparse.Namespace) -> int:
     _check_receipt_path(arguments.receipt)
-    async with Agent.open(arguments.home) as agent:
+    async with _patient(arguments.home) as agent:
         grant = await agent.acquire(arguments.resources, ttl_ms=arguments.ttl, wait_ms=arguments.wait)
     names = " ".join(arguments.resources)
     return _done(arguments, grant.receipt, f"Give it back with:  tallystick lease release {names}")
@@ -145,7 +157,7 @@ async def _acquire(arguments: argparse.Namespace) -> int:
 
 async def _renew(arguments: argparse.Namespace) -> int:
     _check_receipt_path(arguments.receipt)
-    async with Agent.open(arguments.home) as agent:
+    async with _patient(arguments.home) as agent:
         lease_id, _ = await _find_lease(agent, arguments.resources)
         grant = await agent.renew(lease_id, ttl_ms=arguments.ttl)
     return _done(arguments, grant.receipt)
@@ -153,7 +165,7 @@ async def _renew(arguments: argparse.Namespace) -> int:
 
 async def _release(arguments: argparse.Namespace) -> int:
     _check_receipt_path(arguments.receipt)
-    async with Agent.open(arguments.home) as agent:
+    async with _patient(arguments.home) as agent:
         lease_id, names = arguments.lease, tuple(arguments.resources)
         if lease_id is None:
             lease_id, names = await _find_lease(agent, names)
@@ -166,7 +178,7 @@ async def _find_lease(agent: Agent, names: Sequence[str]) -> tuple[str, tuple[st
 
     The list is unverified; a lie in it costs a refusal or names a lease of our own, and the receipt says which.
     """
-    leases = await agent.leases()
+    leases = await agent.leases(is_patient=True)
     for lease in leases:
         found = texts(lease.get("resources"))
         if list(names) == [lease.get("leaseId")] or set(names) == set(found):
@@ -260,7 +272,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         raise Malformed(f"--ttl: {HELD_TTL_MS_MIN // 1000}s to 1h; a second of it is margin")
     _check_receipt_path(arguments.receipt)
     job = Job(tuple(arguments.resources), tuple(arguments.command), arguments.ttl, arguments.wait, arguments.receipt)
-    async with Agent.open(arguments.home) as agent:
+    async with _patient(arguments.home) as agent:
         return await run(agent, job)
 
 

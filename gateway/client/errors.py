@@ -32,11 +32,15 @@ class ProfileError(ClientError):
 
 
 class Unreachable(ClientError):
-    """No answer within the time allowed. `reason` is "unreachable" or "throttled" (the gateway said: come back)."""
+    """No answer within the time allowed. `reason` is "unreachable" or "throttled" (the gateway said: come back).
 
-    def __init__(self, text: str, reason: str = "unreachable") -> None:
+    `is_refused`: nobody listens at the address, which one more try in the same second rarely mends.
+    """
+
+    def __init__(self, text: str, reason: str = "unreachable", *, is_refused: bool = False) -> None:
         super().__init__(text)
         self.reason = reason
+        self.is_refused = is_refused
 
 
 class RequestRejected(ClientError):

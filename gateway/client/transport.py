@@ -6,6 +6,8 @@ proxies and cookies of the environment are ignored, and an answer longer than it
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -68,7 +70,9 @@ class HttpTransport:
         except TimeoutError as error:
             raise Unreachable(f"{self._url} gave no answer within {timeout_ms} ms") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{self._url} can't be reached: {error}") from error
+            cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+            is_refused = isinstance(cause, ConnectionRefusedError)
+            raise Unreachable(f"{self._url} can't be reached: {_why(cause)}", is_refused=is_refused) from error
 
     async def close(self) -> None:
         await self._session.close()
@@ -80,6 +84,21 @@ class HttpTransport:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _why(error: Exception) -> str:
+    """Return what a person may do something about; the names and numbers inside a library help nobody."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        return "its certificate is not trusted by this machine"
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return "it does not speak TLS as asked"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()  # the resolver's
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
+        return "the connection broke"
+    return "it does not answer as an HTTP server does"
 
 
 async def _reply(response: aiohttp.ClientResponse) -> Reply:

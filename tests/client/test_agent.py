@@ -85,6 +85,29 @@ async def test_silence_is_met_with_the_same_key_and_a_fresh_signature(gateway: L
     assert (grant.receipt.seq, len(gateway.book.leaves)) == (1, 2)
 
 
+def nobody_listens(request: Request, answer: Callable[[], Reply]) -> Reply:
+    raise Unreachable("http://127.0.0.1:1 can't be reached: connection refused", is_refused=True)
+
+
+async def test_where_nobody_listens_a_read_fails_at_once_and_a_decision_is_tried_and_told_once(
+    gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(gateway, "_open", lambda request: nobody_listens(request, lambda: Reply(503, {}, b"")))
+    gateway.every = nobody_listens
+    profile = gateway.book.profile(ALICE)
+    agent = Agent(profile, clock=gateway.clock, jitter=lambda: 0.5, connect=lambda url: gateway, on_silence=told.append)
+    async with agent:
+        began = gateway.clock.steady
+        with pytest.raises(Unreachable):
+            await agent.leases()
+        assert gateway.clock.steady - began < 1_000
+        with pytest.raises(Unreachable):
+            await agent.acquire(FILE)
+        assert gateway.clock.steady - began > RETRY_MS // 2
+    assert told == [RETRY_MS]
+
+
 async def test_the_gateways_retry_after_is_a_floor(gateway: LocalGateway) -> None:
     gateway.faults = [status(503, **{"retry-after": "7"})]
     async with gateway.agent() as agent:

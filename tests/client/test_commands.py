@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import sys
 import time
@@ -186,6 +187,23 @@ def test_a_lease_whose_receipt_is_lost_on_the_way_to_disk_is_told_all_the_same(a
     assert "tallystick lease release lock:late" in result.stdout
     told = facts(lease(alice, "acquire", "lock:late", "--receipt", str(receipt), "--json"))
     assert (told["ok"], told["error"], told["resources"]) == (False, "receipt_not_written", ["lock:late"])
+
+
+def test_a_gateway_that_is_away_is_said_at_once(alice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = tmp_path / "away"
+    shutil.copytree(alice, away)
+    address = json.loads((away / "gateway.json").read_text())
+    (away / "gateway.json").write_text(json.dumps({**address, "url": "http://127.0.0.1:1"}))
+    began_s = time.monotonic()
+    for command in (("lease", "list"), ("wait",)):
+        result = client(*command, "--home", str(away))
+        assert result.returncode == 69
+        assert result.stderr.endswith("http://127.0.0.1:1 can't be reached: connection refused\n")
+    assert time.monotonic() - began_s < 10
+    monkeypatch.setattr("gateway.client.caller.RETRY_MS", 1_000)
+    result = lease(away, "acquire", "lock:away")
+    assert result.returncode == 69
+    assert result.stderr.count("http://127.0.0.1:1 does not answer; trying for up to") == 1
 
 
 USAGE = [
