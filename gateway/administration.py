@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import logging
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import uvloop
 
-from gateway.app import StartError
+from gateway.app import StartError, listen_error
 from gateway.app import serve as serve_until_stopped
 from gateway.clock import Clock
 from gateway.config import SettingError, Settings, load_settings, settings_from
@@ -122,6 +123,8 @@ def _overridden(settings: Settings, arguments: argparse.Namespace) -> Settings:
     named: dict[str, object] = {}
     if arguments.listen is not None:
         host, _, port = arguments.listen.rpartition(":")
+        if not host or not port:
+            raise SettingError(f"--listen is HOST:PORT, such as 127.0.0.1:8420; found {arguments.listen[:40]!r}")
         named |= {"listenHost": host.strip("[]"), "listenPort": int(port) if port.isdecimal() else port}
     if arguments.metrics_port is not None:
         named["metricsPort"] = arguments.metrics_port
@@ -158,8 +161,15 @@ Give the root key above to your users by another way than this server.
 Next:
   tallystick serve --data {folder}
   tallystick agent add DID --name LABEL --home {folder}/operator
-  tallystick join {made.url} --root @{folder}/public/root.vkey"""
+  {_join_command(made)}{_proxy_rule(made)}"""
     )
+
+
+def _proxy_rule(made: Made) -> str:
+    scheme, _, authority = made.url.partition("://")
+    if scheme == "http":
+        return ""
+    return f"\n\nThe proxy in front, which has the TLS, must pass the header `Host: {authority}` on unchanged."
 
 
 # -- serve -------------------------------------------------------------------------------------------------------------
@@ -185,13 +195,38 @@ def serve(argv: Sequence[str]) -> int:
 
 def _serve(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.data
+    made = None
     if arguments.dev and not (folder / LEDGER_FILE).exists():
+        _check_free(_overridden(Settings(), arguments))
         made = _make(arguments, arguments.origin, is_dev=True)
-        print(f"A throw-away ledger with throw-away keys: any key may join.\n\n  {_join_command(made)}\n", flush=True)
     settings = _overridden(load_settings(folder), arguments)
     logs.configure(settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve_until_stopped(folder, settings, is_clock_accepted=arguments.accept_clock))
+        runner.run(
+            serve_until_stopped(
+                folder,
+                settings,
+                is_clock_accepted=arguments.accept_clock,
+                is_address_told=arguments.listen is not None,
+                on_listening=lambda: _print_joining(made),
+            )
+        )
+
+
+def _check_free(settings: Settings) -> None:
+    """Find out before a ledger is made, which names its address for ever, that somebody else has that address."""
+    family = socket.AF_INET6 if ":" in settings.listen_host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.listen_host, settings.listen_port))
+        except OSError as error:
+            raise listen_error(error, settings) from error
+
+
+def _print_joining(made: Made | None) -> None:
+    if made is not None:
+        print(f"A throw-away ledger with throw-away keys: any key may join.\n\n  {_join_command(made)}\n", flush=True)
 
 
 def _join_command(made: Made) -> str:

@@ -8,10 +8,11 @@ keep), close the store. A second signal does not hurry it: the deadline of the d
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -24,7 +25,7 @@ from gateway.clock import Clock, Clocks
 from gateway.config import Settings
 from gateway.core.state import Parameters
 from gateway.errors import Fatal
-from gateway.initialise import LEDGER_FILE
+from gateway.initialise import LEDGER_FILE, LOOPBACK
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
@@ -47,7 +48,6 @@ from verifier.wire import JsonValue
 # Python looks for cycles among new objects after every 700 of them. A request makes hundreds that wait for the disk and
 # hang in no cycle, so it would look through each several times; with 50,000 that saves 5 % of the CPU for some MiB.
 GARBAGE_THRESHOLDS = (50_000, 20, 20)
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 REPORTS_PER_SECOND = 2  # from one address: nobody has two second histories to show
 REPORTS_BURST = 20
 ALL_REPORTS_PER_SECOND = 50  # each costs one verification, so all together 0.5 % of the loop's thread
@@ -97,11 +97,19 @@ class Gateway:
     metrics_url: str = ""
 
 
-async def serve(folder: Path, settings: Settings, *, is_clock_accepted: bool = False) -> None:
+async def serve(
+    folder: Path,
+    settings: Settings,
+    *,
+    is_clock_accepted: bool = False,
+    is_address_told: bool = False,
+    on_listening: Callable[[], None] | None = None,
+) -> None:
     """Run the gateway of `folder` until SIGTERM or SIGINT, then stop it without losing anything.
 
     A gateway that decides nothing any more stops by itself, in the same order, and raises Fatal: who started it is to
-    start it anew, for only a start finds out how the ledger stands.
+    start it anew, for only a start finds out how the ledger stands. `is_address_told`: somebody chose the address just
+    now, so it may be one that entry 0 does not know. `on_listening` is called once, when clients may come.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -110,7 +118,11 @@ async def serve(folder: Path, settings: Settings, *, is_clock_accepted: bool = F
     async with running(folder, settings, is_clock_accepted=is_clock_accepted) as gateway:
         fields = {"url": gateway.url, "origin": gateway.ledger.origin, "metrics": gateway.metrics_url}
         _log.info("serving", extra={"fields": fields})
-        _log.warning("without a witness only clients can notice that this ledger was restored from an older copy")
+        _log.info("without a witness only clients can notice that this ledger was restored from an older copy")
+        if is_address_told:
+            _warn_of_address(gateway)
+        if on_listening is not None:
+            on_listening()
         if gateway.ledger.is_dev and settings.listen_host not in LOOPBACK:
             _log.warning("a throw-away ledger, where any key may act, listens on more than this machine")
         settle()
@@ -121,6 +133,16 @@ async def serve(folder: Path, settings: Settings, *, is_clock_accepted: bool = F
         _log.critical("stopped by a failure")  # written at once, with all before it, so that the reason comes last
         raise Fatal(f"no decision can be made any more: {sequencer.failure}") from sequencer.failure
     _log.info("stopped")
+
+
+def _warn_of_address(gateway: Gateway) -> None:
+    """Say it when requests that are signed for the address we listen on would all be refused."""
+    here = gateway.url.removeprefix("http://")
+    if here not in gateway.ledger.authorities:
+        names = ", ".join(sorted(gateway.ledger.authorities))
+        _log.warning(
+            "entry 0 does not name %s: only requests signed for %s are taken; a proxy must pass Host", here, names
+        )
 
 
 async def _first_of(*events: asyncio.Event) -> None:
@@ -251,10 +273,23 @@ async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Setting
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site = web.TCPSite(runner, settings.listen_host, settings.listen_port)
-    await site.start()
+    try:
+        await site.start()
+    except OSError as error:
+        raise listen_error(error, settings) from error
     stack.push_async_callback(_announce, gateway.drain, settings.drain_delay_seconds)
     host, port = runner.addresses[0][:2]
     gateway.url = f"http://{host}:{port}"
+
+
+def listen_error(error: OSError, settings: Settings) -> StartError:
+    """Return what to tell an operator whose gateway can't listen where it should."""
+    if error.errno == errno.EADDRINUSE:
+        return StartError(f"port {settings.listen_port} is in use; choose another with --listen HOST:PORT")
+    return StartError(
+        f"can't listen on {settings.listen_host}:{settings.listen_port} ({error.strerror}); "
+        "choose an address of this machine with --listen HOST:PORT"
+    )
 
 
 async def _open_metrics(stack: AsyncExitStack, metrics: Metrics, port: int) -> str:
@@ -264,7 +299,11 @@ async def _open_metrics(stack: AsyncExitStack, metrics: Metrics, port: int) -> s
     runner = web.ServerRunner(web.Server(metrics.handle))
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+    except OSError as error:
+        why = "is in use" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
+        raise StartError(f"metrics port {port} {why}; choose another with --metrics-port N, or 0 for none") from error
     return f"http://127.0.0.1:{port}/metrics"
 
 

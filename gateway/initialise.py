@@ -34,6 +34,7 @@ from verifier.merkle import leaf_hash
 
 LEDGER_FILE = "ledger.sqlite3"
 DEFAULT_DEV_ORIGIN = "localhost/dev"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class InitialiseError(Exception):
@@ -73,12 +74,19 @@ class _Keys:
 
 
 def default_authorities(origin: str, settings: Settings) -> tuple[str, ...]:
-    """Return the names that requests may be signed for when none is given: the origin's host and the address here."""
+    """Return the names that requests may be signed for when none is given: the address here, the origin's host."""
     host, port = settings.listen_host, settings.listen_port
-    names = {origin.partition("/")[0], f"{host}:{port}"}
-    if host in ("127.0.0.1", "::1", "localhost"):
+    here = f"{host}:{port}"
+    names = {origin.partition("/")[0]}
+    if host in LOOPBACK:
         names.add(f"localhost:{port}")
-    return tuple(sorted(names))
+    return (here, *sorted(names - {here}))
+
+
+def public_url(authority: str) -> str:
+    """Return where clients find a gateway that is called `authority`: a bare name has TLS, by a proxy in front."""
+    host, _, port = authority.rpartition(":")
+    return f"http://{authority}" if (port.isdecimal() and host) or authority in LOOPBACK else f"https://{authority}"
 
 
 def initialise(plan: Plan, now_ms: int) -> Made:
@@ -174,15 +182,10 @@ def _store(path: Path, batch: StoredBatch, signer: Signer) -> None:
 def _profile(stage: Path, plan: Plan, keys: _Keys, document: KeyDocument) -> Made:
     """Make the operator's client profile, with which `tallystick agent add` works at once."""
     root = root_vkey(plan.origin, keys.root.public_key).vkey
-    url = f"http://{plan.settings.listen_host}:{plan.settings.listen_port}"
-    address = Address(url, plan.origin, _operator_authority(plan))
+    url = public_url(plan.authorities[0])
+    address = Address(url, plan.origin, plan.authorities[0])
     write_profile(stage / "operator", address, root=root, document=signed_key_document(document, keys.root))
     return Made(plan.folder, root, document.genesis, keys.operator.did, url)
-
-
-def _operator_authority(plan: Plan) -> str:
-    here = f"{plan.settings.listen_host}:{plan.settings.listen_port}"
-    return here if here in plan.authorities else plan.authorities[0]
 
 
 class _EmptyView:

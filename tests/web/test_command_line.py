@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -50,7 +51,11 @@ def test_init_makes_everything_and_tells_what_to_move_and_what_to_do(
     root = (folder / "public" / "root.vkey").read_text("ascii").strip()
     assert root in out and leaf_hash(entry_zero(folder)).hex() in out
     assert f"Move offline now, and keep two copies: {folder}/root/" in out
-    for command in ("tallystick serve --data", "tallystick agent add DID", "tallystick join http://127.0.0.1:8420"):
+    for command in (
+        "tallystick serve --data",
+        "tallystick agent add DID",
+        f"tallystick join https://{AUTHORITY} --root",
+    ):
         assert command in out
     for secret in folder.rglob("*.pass"):
         assert secret.read_text("ascii").strip() not in out
@@ -94,6 +99,51 @@ def test_the_operators_profile_opens_and_points_at_this_gateway(tmp_path: Path) 
     assert load_settings(folder).listen_port == 8420
 
 
+@pytest.mark.parametrize(
+    ("options", "url", "authority"),
+    [
+        ([], "http://127.0.0.1:8420", "127.0.0.1:8420"),
+        (["--authority", "gateway.example"], "https://gateway.example", "gateway.example"),
+        (["--authority", "gateway:8420"], "http://gateway:8420", "gateway:8420"),
+        (["--authority", "localhost"], "http://localhost", "localhost"),
+        (["--authority", "b.example", "--authority", "127.0.0.1:8420"], "https://b.example", "b.example"),
+    ],
+)
+def test_the_join_command_and_the_operators_profile_name_an_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], url: str, authority: str
+) -> None:
+    folder = tmp_path / "data"
+    assert main(["init", "--data", str(folder), "--origin", ORIGIN, *options]) == 0
+    out = capsys.readouterr().out
+    assert f"tallystick join {url} --root" in out
+    assert ("must pass the header `Host: " in out) == url.startswith("https:")
+    address = open_profile(folder / "operator").address
+    assert (address.url, address.authority) == (url, authority)
+    assert authority in str(parse_leaf(entry_zero(folder)).value["authorities"])
+
+
+def test_a_taken_port_is_named_before_anything_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = ["--listen", f"127.0.0.1:{port}", "--metrics-port", "0"]
+        says = f"tallystick serve: port {port} is in use; choose another with --listen HOST:PORT\n"
+        assert main(["serve", "--dev", "--data", str(tmp_path / "dev"), *options]) == 1
+        assert capsys.readouterr() == ("", says)
+        assert list(tmp_path.iterdir()) == []
+        assert init(tmp_path / "data") == 0
+        capsys.readouterr()
+        assert main(["serve", "--data", str(tmp_path / "data"), *options]) == 1
+        assert says in capsys.readouterr().err
+
+
+def test_a_taken_metrics_port_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert init(tmp_path / "data", "--metrics-port", str(port)) == 0
+        assert main(["serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]) == 1
+    assert f"metrics port {port} is in use; choose another with --metrics-port N" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("what", ["a ledger", "any file", "a file in its place"])
 def test_init_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
     folder = tmp_path / "data"
@@ -115,6 +165,8 @@ def test_init_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         (["--listen", "127.0.0.1:0"], "needs a port"),
         (["--listen", "127.0.0.1:x"], "listenPort must be"),
+        (["--listen", "8420"], "--listen is HOST:PORT, such as 127.0.0.1:8420; found '8420'"),
+        (["--listen", ":8420"], "--listen is HOST:PORT"),
         (["--authority", "UPPER"], "--authority must be"),
         (["--parameter", "rateBurst=many"], "--parameter is NAME=N"),
         (["--parameter", "colour=7"], "--parameter is NAME=N"),
