@@ -36,6 +36,7 @@ from gateway.web.house import JSON, TEXT, House
 from gateway.web.limits import Buckets
 from gateway.web.metrics import Metrics
 from gateway.web.reads import ReadThread, Shelf
+from gateway.web.reports import is_disputed, log_dispute
 from gateway.web.routes import Door
 from gateway.web.scenes import Scenes
 from keys.files import load_key
@@ -119,6 +120,8 @@ async def serve(
         fields = {"url": gateway.url, "origin": gateway.ledger.origin, "metrics": gateway.metrics_url}
         _log.info("serving", extra={"fields": fields})
         _log.info("without a witness only clients can notice that this ledger was restored from an older copy")
+        if is_disputed(gateway.house.sequencer):
+            log_dispute("its entry `ledger.disputed` holds a checkpoint")
         if is_address_told:
             _warn_of_address(gateway)
         if on_listening is not None:
@@ -317,6 +320,7 @@ def _show_figures(gateway: Gateway) -> None:
     """Offer what the sequencer counts; read at each scrape, so deciding pays nothing for it."""
     sequencer, metrics = gateway.house.sequencer, gateway.metrics
     metrics.gauge("ready", "1 while decisions are made.", lambda: float(sequencer.is_ready))
+    metrics.gauge("disputed", "1 when a second history was proven.", lambda: float(is_disputed(sequencer)))
     metrics.gauge("ledger_size", "Entries covered by the newest checkpoint.", lambda: sequencer.confirmed.size)
     metrics.gauge("queue_depth", "Requests that wait to be decided.", lambda: sequencer.queue_depth)
     metrics.counter("clock_alarms", "Times the wall clock ran ahead.", lambda: sequencer.clock_alarms)

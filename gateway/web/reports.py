@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import orjson
 
 from gateway.core.dispute import is_contradiction, open_own_checkpoint
+from gateway.core.state import DISPUTE_KEY
+from gateway.ledger.sequencer import Sequencer
 from gateway.web.connection import Reply
 from gateway.web.house import JSON, House
 from gateway.web.problem import Refusable
@@ -14,6 +18,7 @@ from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.note import line_matches
 from verifier.wire import Malformed
 
+_log = logging.getLogger("tallystick.reports")
 _EVERYBODY = "everybody"
 _NOTE_BYTES_MAX = 4_096  # more can't become an entry
 
@@ -33,9 +38,22 @@ async def report(house: House, call: Call) -> Reply:
     found = _our_checkpoint(house, body)
     is_contradiction = await _contradicts(house, found)
     if is_contradiction:
+        was_disputed = is_disputed(house.sequencer)
         await house.sequencer.dispute(body, found)
+        if not was_disputed:
+            log_dispute(f"a checkpoint of {found.size} entries was shown")
     call.fields["isContradiction"] = is_contradiction
     return plain(orjson.dumps({"ok": True, "isContradiction": is_contradiction, "size": found.size}), JSON)
+
+
+def is_disputed(sequencer: Sequencer) -> bool:
+    """Say whether a second history was proven, so that nothing is granted any more."""
+    return sequencer.view.get(DISPUTE_KEY) is not None
+
+
+def log_dispute(what: str) -> None:
+    """Tell the operator, who must act: nothing in the gateway can."""
+    _log.error("this ledger is disputed and grants nothing: %s that our log key signed over another history", what)
 
 
 def _check_claim(house: House, body: bytes) -> None:
