@@ -13,39 +13,47 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from verifier.keyring import Keyring, open_keyring
-from verifier.receipt import check_receipt
-from verifier.replay.ledger import check_ledger
-from verifier.replay.source import open_regular, read_bounded
-from verifier.verdict import LEVELS, Report, unreadable
-from verifier.wire import RECEIPT_BYTES_MAX, TEXT_BYTES_MAX, Malformed, decode_decimal
+try:
+    from verifier.keyring import Keyring, open_keyring
+    from verifier.receipt import check_receipt
+    from verifier.replay.ledger import check_ledger
+    from verifier.replay.source import open_regular, read_bounded
+    from verifier.verdict import LEVELS, Report, unreadable
+    from verifier.wire import RECEIPT_BYTES_MAX, TEXT_BYTES_MAX, Malformed, decode_decimal
+except ImportError as error:  # this folder is made to be copied alone, to machines that may lack its one dependency
+    text = "PyNaCl is not installed: pip install PyNaCl" if error.name == "nacl" else error
+    sys.stderr.write(f"tallystick-verify: {text}\n")
+    sys.exit(2)
+
+VERSION = "0.1.0.dev0"  # pyproject.toml's, which does not come along when this folder is copied; a test compares them
 
 
 class _Parser(argparse.ArgumentParser):
     """argparse, but a number is the protocol's number and an error is one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line of `tallystick-verify`."""
     top = _Parser(prog="tallystick-verify", description=__doc__, allow_abbrev=False)
-    commands = top.add_subparsers(dest="command", required=True)
+    top.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND (receipt or ledger)")
     receipt = commands.add_parser("receipt", help="check one receipt file", allow_abbrev=False)
-    receipt.add_argument("path", metavar="FILE", type=Path)
+    receipt.add_argument("path", metavar="FILE", type=Path, help="the receipt, as the gateway sent it")
     receipt.add_argument("--level", choices=LEVELS[1:], default="included", help="what must hold for exit 0")
     receipt.add_argument("--now", metavar="MS", type=_number, help="your clock, to judge the end of a lease")
     receipt.add_argument("--also", metavar="FILE", type=Path, nargs="+", default=[], help="other receipts, checkpoints")
     ledger = commands.add_parser("ledger", help="check an export file or tile directory", allow_abbrev=False)
-    ledger.add_argument("path", metavar="PATH", type=Path)
+    ledger.add_argument("path", metavar="PATH", type=Path, help="the export file, or the folder with the tiles")
     ledger.add_argument("--checkpoint", metavar="FILE", type=Path, help="a checkpoint the ledger must reach")
     ledger.add_argument("--jobs", metavar="N", type=_number, default=1, help="processes that check signatures")
     for command in (receipt, ledger):
         command.add_argument("--root", metavar="VKEY", help="the pinned root key, or @FILE that holds it")
         command.add_argument("--keys", metavar="FILE", type=Path, help="the key document signed by the root")
         command.add_argument("--policy", metavar="FILE", type=Path, help="log and witness keys (C2SP tlog-policy)")
-        command.add_argument("--min-keys-version", metavar="N", type=_number, default=0)
+        command.add_argument("--min-keys-version", metavar="N", type=_number, default=0, help="refuse older documents")
         command.add_argument("--json", action="store_true", help="one line of JSON instead of text")
     return top
 
@@ -56,12 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = _run(options)
         print(report.as_json() if options.json else report.as_text(), flush=True)
-    except (MemoryError, BrokenPipeError, KeyboardInterrupt) as error:
-        # The one place that ends without a report: there is no memory, no reader, or no wish for one.
+    except BrokenPipeError:  # the reader has seen enough, as `head` has; the verdict stands, and the exit code says it
+        with suppress(BrokenPipeError):  # now, or the interpreter tries again at its end and spoils the exit code
+            sys.stdout.close()
+    except (MemoryError, KeyboardInterrupt) as error:
+        # The one place that ends without a report: there is no memory or no wish for one.
         sys.stderr.write(f"tallystick-verify: stopped by {type(error).__name__}; nothing was judged\n")
-        if isinstance(error, BrokenPipeError):
-            with suppress(BrokenPipeError):  # now, or the interpreter tries again at its end and spoils the exit code
-                sys.stdout.close()
         return 2
     return report.exit_code
 
@@ -80,7 +88,8 @@ def _run(options: argparse.Namespace) -> Report:
     except (Malformed, UnicodeDecodeError) as error:
         return unreadable(command, str(error), "pins_malformed")
     except (OSError, ValueError) as error:
-        return unreadable(command, f"cannot read a file: {getattr(error, 'strerror', None) or error}", "unreadable")
+        name, reason = getattr(error, "filename", None) or "a file", getattr(error, "strerror", None) or error
+        return unreadable(command, f"cannot read {name}: {reason}", "unreadable")
     return check_receipt(content, keyring, level=options.level, now_ms=options.now, others=others)
 
 
@@ -88,6 +97,8 @@ def _pins(options: argparse.Namespace) -> Keyring:
     root: str | None = options.root
     if root is not None and root.startswith("@"):
         root = read_bounded(Path(root[1:]), TEXT_BYTES_MAX).decode("utf-8").removesuffix("\n")
+    elif root is not None and "+" not in root:
+        raise Malformed("--root is not a verifier key; to read it from a file write @FILE")
     document = None if options.keys is None else read_bounded(options.keys, TEXT_BYTES_MAX)
     policy = None if options.policy is None else read_bounded(options.policy, TEXT_BYTES_MAX)
     keyring = open_keyring(root=root, document=document, policy=policy)

@@ -73,13 +73,9 @@ def parse_key_document_text(text: str) -> KeyDocument:
     if match is None or not is_key_name(match[1]):
         raise Malformed("a key document is its first line, origin, genesis, version, previous, and key lines")
     origin, genesis, version, previous, rows = match.groups()
-    document = KeyDocument(
-        origin,
-        decode_hex(genesis, HASH_BYTES),
-        decode_decimal(version),
-        None if previous == "-" else decode_hex(previous, HASH_BYTES),
-        tuple(parse_key_line(row.split(" ")[1:], origin) for row in rows.split("\n")[:-1]),
-    )
+    before = None if previous == "-" else decode_hex(previous, HASH_BYTES)
+    lines = tuple(parse_key_line(row.split(" ")[1:], origin) for row in rows.split("\n")[:-1])
+    document = KeyDocument(origin, decode_hex(genesis, HASH_BYTES), decode_decimal(version), before, lines)
     if key_document_text(document) != text:
         raise Malformed("a key document is not in its only accepted spelling, key lines sorted")
     if document.version < 1 or (document.version == 1) != (document.previous is None):
@@ -94,15 +90,9 @@ def parse_key_line(words: list[str], origin: str) -> KeyLine:
     if len(words) not in (5, 7):
         raise Malformed("a key line has five words, or seven with the final size and root")
     purpose, vkey, from_size, to_size, status, *final = words
-    line = KeyLine(
-        purpose,
-        parse_vkey(vkey),
-        decode_decimal(from_size),
-        None if to_size == "-" else decode_decimal(to_size),
-        status,
-        decode_decimal(final[0]) if final else None,
-        decode_base64(final[1], HASH_BYTES) if final else None,
-    )
+    bounds = (decode_decimal(from_size), None if to_size == "-" else decode_decimal(to_size))
+    last = (decode_decimal(final[0]), decode_base64(final[1], HASH_BYTES)) if final else (None, None)
+    line = KeyLine(purpose, parse_vkey(vkey), *bounds, status, *last)
     _check_line(line, origin)
     return line
 

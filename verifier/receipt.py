@@ -7,6 +7,7 @@ Source: docs/protocol.md 16 (ladder), 14 (receipts).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from verifier.checkpoint import parse_checkpoint
 from verifier.entries import Leaf, full_type, resources_of
@@ -40,17 +41,11 @@ def check_receipt(
         _check_end(walk, walk.leaf, now_ms)
     for number, other in enumerate(others, 1):
         _compare(walk, _walk_other(other, keyring), number)
-    reached = "signed" if walk.level == "none" and walk.direct_signature == "valid" else walk.level
     is_whole = not any(finding.outcome >= Outcome.INVALID for finding in walk.findings)
-    return Report(
-        command="receipt",
-        findings=tuple(walk.findings),
-        requested=level,
-        level=reached if is_whole else "none",
-        direct_signature=walk.direct_signature,
-        statement=tuple(_statement(walk.leaf)) if is_whole and walk.leaf is not None else (),
-        facts=_facts(walk, keyring),
-    )
+    reached = "signed" if walk.level == "none" and walk.direct_signature == "valid" else walk.level
+    said = tuple(_statement(walk.leaf)) if is_whole and walk.leaf is not None else ()
+    report = Report("receipt", tuple(walk.findings), level, reached if is_whole else "none", walk.direct_signature)
+    return replace(report, statement=said, facts=_facts(walk, keyring))
 
 
 def _check_end(walk: Walk, leaf: Leaf, now_ms: int) -> None:
@@ -106,6 +101,11 @@ def _statement(leaf: Leaf) -> Iterator[str]:
         end = f"held from {leaf.time_ms} until at most {leaf.number('expiresAtMs')}"
         yield f"{end} unless released, broken or transferred later; not checked here"
         yield f"fencing token {leaf.number('fencingToken')}"
+    if leaf.is_known and "error" in leaf.value:
+        conflict = leaf.value.get("conflict")
+        yield f"refused: {leaf.value['error']}"
+        if isinstance(conflict, dict):
+            yield f"held by {leaf.value['holder']} until at most {conflict['expiresAtMs']}; not checked here"
     if "custody" in leaf.value:
         yield "key held by the gateway: consent not proven"
 

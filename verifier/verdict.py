@@ -93,7 +93,7 @@ class Report:
             lines.append(f"direct signature: {self.direct_signature.replace('_', ' ')}")
         lines.append(f"completeness: {self.completeness}")
         lines += [escape(sentence) for sentence in self.statement]
-        lines += [_line(finding) for finding in sorted(self.findings, key=lambda f: -f.outcome)]
+        lines += [_line(finding) for finding in sorted(dict.fromkeys(self.findings), key=lambda f: -f.outcome)]
         return "\n".join([*lines, f"exit {self.exit_code}: {VERDICTS[self.exit_code]}"])
 
     def as_json(self) -> str:
@@ -106,7 +106,7 @@ class Report:
             "exitCode": self.exit_code,
             "facts": {name: escape(fact) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
             "failedStep": None if failed is None else failed.step,
-            "findings": [_as_object(f) for f in self.findings],
+            "findings": [_as_object(f) for f in dict.fromkeys(self.findings)],
             "level": self.level,
             "requestedLevel": self.requested,
             "statement": [escape(sentence) for sentence in self.statement],

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -169,16 +171,53 @@ def test_a_pipe_is_refused_with_a_sentence(desk: Path) -> None:
     assert "step 0 UNREADABLE unreadable: cannot read a file: pipe is no regular file" in done.stdout
 
 
-def test_a_closed_pipe_is_exit_2_and_one_sentence(desk: Path) -> None:
-    """The reader went away: nothing was judged as far as anybody knows."""
+@pytest.mark.parametrize(("receipt", "code"), [("plain.json", 0), ("flipped.json", 1)])
+def test_a_closed_pipe_is_silent_and_the_exit_code_is_the_verdict_s(desk: Path, receipt: str, code: int) -> None:
+    """`| head -4` has seen enough; whoever asks for the exit code still gets the verdict."""
     reading, writing = os.pipe()
     os.close(reading)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    command = [*COMMAND, *shlex.split(f"receipt plain.json {PINS}")]
+    command = [*COMMAND, *shlex.split(f"receipt {receipt} {PINS}")]
     done = subprocess.run(command, cwd=desk, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True)
     os.close(writing)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"receipt nothing {PINS}",
+        f"ledger ledger.export {PINS} --checkpoint nothing",
+        "receipt plain.json --policy nothing",
+        f"receipt plain.json {PINS} --also nothing",
+        "receipt plain.json --root @nothing --keys keys.note",
+    ],
+)
+def test_a_missing_file_is_named(desk: Path, line: str) -> None:
+    assert "unreadable: cannot read nothing: No such file or directory" in run(desk, line).stdout
+
+
+def test_a_root_without_its_at_sign_is_told_how_to_name_a_file(desk: Path) -> None:
+    done = run(desk, "receipt plain.json --root root.vkey --keys keys.note")
     assert done.returncode == 2
-    assert done.stderr == "tallystick-verify: stopped by BrokenPipeError; nothing was judged\n"
+    assert "--root is not a verifier key; to read it from a file write @FILE" in done.stdout
+
+
+def test_no_command_lists_the_commands_and_the_version_is_the_project_s(desk: Path) -> None:
+    assert "COMMAND (receipt or ledger)" in run(desk, "").stderr
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert run(desk, "--version").stdout == f"tallystick-verify {version}\n"
+
+
+@pytest.mark.parametrize("command", ["receipt", "ledger"])
+def test_every_argument_has_a_help(desk: Path, command: str) -> None:
+    rows = run(desk, f"{command} --help").stdout.partition("positional arguments:")[2].splitlines()
+    bare = [
+        row
+        for row, below in zip(rows, [*rows[1:], ""], strict=True)
+        if re.fullmatch(r"  \S+( [A-Z]+)?", row) and not below.strip()
+    ]
+    assert rows and bare == []
 
 
 def test_the_folder_copied_alone_works(desk: Path, tmp_path: Path) -> None:
@@ -188,3 +227,12 @@ def test_the_folder_copied_alone_works(desk: Path, tmp_path: Path) -> None:
     line = f"{sys.executable} -m verifier ledger ledger.export {PINS} --json"
     done = subprocess.run(shlex.split(line), cwd=desk, env=environment, capture_output=True, text=True)
     assert (done.returncode, json.loads(done.stdout)["verdict"]) == (0, "valid")
+
+
+def test_without_pynacl_it_says_what_to_install(desk: Path) -> None:
+    """-S hides every installed package."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-S", "-m", "verifier", "receipt", "plain.json"]
+    done = subprocess.run(command, cwd=desk, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tallystick-verify: PyNaCl is not installed: pip install PyNaCl\n"

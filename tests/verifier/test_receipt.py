@@ -307,6 +307,18 @@ def test_a_decision_without_evidence_is_refused() -> None:
     assert faults(check_receipt(ledger.receipt(seq), pins(ledger))) == [(10, "evidence_missing")]
 
 
+def test_a_refusal_is_told_in_the_statement() -> None:
+    ledger = maker.opened()
+    granted = ledger.grant(ALICE, "lock:a")
+    report = check_receipt(ledger.receipt(ledger.refuse(BOB, granted, "lock:a")), pins(ledger))
+    assert report.exit_code == 0
+    grant = ledger.value(granted)
+    assert report.statement[-2:] == (
+        "refused: lease_held",
+        f"held by {grant['actor']} until at most {grant['expiresAtMs']}; not checked here",
+    )
+
+
 def test_a_refusal_names_no_lease_that_the_request_did_not_name() -> None:
     """Only a release itself may fill in the lease id that was left open."""
     ledger = maker.opened()

@@ -98,3 +98,10 @@ def test_text_is_escaped_and_cut() -> None:
 def test_the_table_of_exit_codes_is_whole() -> None:
     assert sorted(VERDICTS) == [0, 1, 2, 3, 4]
     assert unreadable("receipt", "why").exit_code == 2
+
+
+def test_the_same_remark_about_two_files_is_printed_once() -> None:
+    remark = Finding(7, "not_witnessed", Outcome.VALID, "no witness is pinned")
+    report = Report("ledger", (remark, remark))
+    assert report.as_text().count("not_witnessed") == 1
+    assert len(json.loads(report.as_json())["findings"]) == 1
