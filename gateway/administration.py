@@ -21,7 +21,7 @@ import uvloop
 from gateway.app import StartError, listen_error
 from gateway.app import serve as serve_until_stopped
 from gateway.clock import Clock
-from gateway.config import SettingError, Settings, load_settings, settings_from
+from gateway.config import SettingError, Settings, check_parameters, load_settings, settings_from
 from gateway.core.state import Parameters
 from gateway.errors import Busy, Fatal, StoreOwned
 from gateway.export import ExportError, backup, export_file, export_tiles, stats
@@ -42,6 +42,7 @@ from keys.publish import PublishError
 from verifier.entries import PARAMETER_DEFAULTS
 from verifier.wire import Malformed
 
+NUMBER_DIGITS_MAX = 15
 _EXPECTED = (
     SettingError,
     InitialiseError,
@@ -138,9 +139,13 @@ def _parameters(texts: Sequence[str]) -> Parameters:
     members = dict(PARAMETER_DEFAULTS)
     for text in texts:
         name, _, number = text.partition("=")
-        if name not in members or not number.isdecimal():
-            raise InitialiseError(f"--parameter is NAME=N with a name of {', '.join(PARAMETER_DEFAULTS)}")
+        if name not in members or not (number.isascii() and number.isdecimal() and len(number) <= NUMBER_DIGITS_MAX):
+            raise InitialiseError(
+                f"--parameter is NAME=N with a whole number and a name of {', '.join(PARAMETER_DEFAULTS)}; "
+                f"found {text[:60]!r}"
+            )
         members[name] = int(number)
+    check_parameters(members)
     return Parameters.from_members({**members})
 
 

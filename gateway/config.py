@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from verifier.entries import PARAMETER_DEFAULTS, SKEW_MS, TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
+
 SETTINGS_FILE = "tallystick.json"
 SETTINGS_BYTES_MAX = 65_536
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -51,6 +53,22 @@ class Settings:
     log_level: str = "INFO"
 
 
+@dataclass(frozen=True, slots=True)
+class ParameterBound:
+    """One parameter of entry 0: what it means and the values `init` writes, which every verifier can follow."""
+
+    name: str
+    meaning: str
+    unit: str
+    low: int
+    high: int
+
+    @property
+    def bound(self) -> str:
+        """The bound in words."""
+        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
+
+
 def _between(low: int, high: int) -> Callable[[object], bool]:
     return lambda value: type(value) is int and low <= value <= high
 
@@ -85,6 +103,30 @@ SETTINGS: tuple[Setting, ...] = (
             "level", "INFO", " | ".join(LOG_LEVELS), lambda value: value in LOG_LEVELS),
 )
 # fmt: on
+# Verifiers know one skew (verifier/entries.py), whatever entry 0 states, and no lease outside 1 s to 1 h.
+# fmt: off
+PARAMETERS: tuple[ParameterBound, ...] = (
+    ParameterBound("ttlMinMs", "Shortest life a lease may ask for.", "ms", TTL_MS_MIN, TTL_MS_DEFAULT),
+    ParameterBound("ttlMaxMs", "Longest life a lease may ask for.", "ms", TTL_MS_DEFAULT, TTL_MS_MAX),
+    ParameterBound("sweepMs", "How often ended leases are looked for.", "ms", 10, 60_000),
+    ParameterBound("holidayMs", "For how long at most no lease ends after an outage.", "ms", 0, 3_600_000),
+    ParameterBound("skewMs", "How far a signature's window is widened on both sides.", "ms", SKEW_MS, SKEW_MS),
+    ParameterBound("idempotencyMs", "For how long a repeated request gets its first answer.", "ms",
+                   3_600_000, 604_800_000),
+    ParameterBound("waitEdgeMs", "For how long a refused request counts as waiting.", "ms", 1_000, 600_000),
+    ParameterBound("stampedeBaseMs", "Wait advised at the first refusal, doubled at each further one.", "ms",
+                   1, 60_000),
+    ParameterBound("stampedeMaxMs", "Longest wait advised; not below stampedeBaseMs.", "ms", 1, 600_000),
+    ParameterBound("stampedeAdmitted", "Refusals of one agent with the short wait as advice; then the lease's rest.", "refusals",
+                   1, 1_000),
+    ParameterBound("stampedeResetMs", "Time without a refusal that clears this count.", "ms", 1_000, 86_400_000),
+    ParameterBound("maxHoldMs", "How long one lease may be renewed in all; not below ttlMaxMs.", "ms",
+                   TTL_MS_DEFAULT, 2_592_000_000),
+    ParameterBound("ratePerSecond", "Requests one agent may make, lasting.", "requests/s", 1, 1_000_000),
+    ParameterBound("rateBurst", "Requests one agent may make at once.", "requests", 1, 1_000_000),
+)
+# fmt: on
+_NOT_BELOW = (("stampedeMaxMs", "stampedeBaseMs"), ("maxHoldMs", "ttlMaxMs"))
 _BY_NAME: Mapping[str, Setting] = {row.name: row for row in SETTINGS}
 
 
@@ -99,6 +141,19 @@ def settings_from(values: Mapping[str, object], where: str = SETTINGS_FILE) -> S
             raise SettingError(f"{where}: setting {name} must be {row.bound} ({row.unit}), found {_shown(value)}")
         chosen[row.attribute] = value
     return Settings(**chosen)  # type: ignore[arg-type]  # is_allowed has just checked each value
+
+
+def check_parameters(members: Mapping[str, int]) -> None:
+    """SettingError unless entry 0 may state these numbers; it names the first bad one, its bound and what came."""
+    for row in PARAMETERS:
+        number = members[row.name]
+        if not row.low <= number <= row.high:
+            raise SettingError(f"--parameter {row.name} must be {row.bound} ({row.unit}), found {_shown(number)}")
+    for name, other in _NOT_BELOW:
+        if members[name] < members[other]:
+            raise SettingError(
+                f"--parameter {name} must not be below {other}, found {members[name]:,} with {other} {members[other]:,}"
+            )
 
 
 def load_settings(folder: Path) -> Settings:
@@ -128,6 +183,16 @@ def settings_table() -> str:
     lines += [
         f"| `{row.name}` | {row.meaning} | {row.unit} | `{row.default}` | {row.bound.replace('|', 'or')} |"
         for row in SETTINGS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def parameters_table() -> str:
+    """Return the parameters as the Markdown table of docs/settings.md (a test compares the two)."""
+    lines = ["| parameter | meaning | unit | default | bound |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| `{row.name}` | {row.meaning} | {row.unit} | {PARAMETER_DEFAULTS[row.name]:,} | {row.bound} |"
+        for row in PARAMETERS
     ]
     return "\n".join(lines) + "\n"
 

@@ -7,16 +7,21 @@ from typing import Any
 import pytest
 
 from gateway.config import (
+    PARAMETERS,
     SETTINGS,
     SETTINGS_BYTES_MAX,
     SETTINGS_FILE,
+    ParameterBound,
     SettingError,
     Settings,
+    check_parameters,
     load_settings,
+    parameters_table,
     save_settings,
     settings_from,
     settings_table,
 )
+from verifier.entries import PARAMETER_DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG: list[tuple[str, Any]] = [
@@ -83,3 +88,16 @@ def test_a_directory_without_settings_is_told_how_to_begin(tmp_path: Path) -> No
 
 def test_the_document_holds_the_table() -> None:
     assert settings_table() in (ROOT / "docs" / "settings.md").read_text("utf-8")
+
+
+def test_every_parameter_has_a_bound_that_holds_its_default_and_stands_in_the_document() -> None:
+    assert [row.name for row in PARAMETERS] == list(PARAMETER_DEFAULTS)
+    check_parameters(PARAMETER_DEFAULTS)
+    assert parameters_table() in (ROOT / "docs" / "settings.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("row", PARAMETERS, ids=lambda row: row.name)
+def test_one_beyond_each_bound_of_a_parameter_is_refused(row: ParameterBound) -> None:
+    for number in (row.low - 1, row.high + 1):
+        with pytest.raises(SettingError, match=f"--parameter {row.name} must be .*, found {number}$"):
+            check_parameters({**PARAMETER_DEFAULTS, row.name: number})
