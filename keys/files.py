@@ -7,6 +7,8 @@ House rules of this file:
   passphrase is 32 random bytes as hex in a file of its own; a passphrase of any other form is refused.
 * That encryption (PBES2, AES-CBC) has no checksum: one damaged byte can open as *another* key. So the file ends with
   its public key, and a private key that doesn't match it is refused.
+* A file states its purpose between its two PEM blocks, where other tools read past it. The line guards against a mix-up
+  and against nobody else: it is not signed, and a file without it is taken for what it is used as.
 * A secret comes from a file or a systemd credential. It is never an argument (every user of the machine reads argv),
   never in the environment, and never in an error text: texts name the file, its purpose and what to do next.
 * Checks are made on the opened descriptor, so the file that was checked is the file that is read.
@@ -40,6 +42,8 @@ CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"  # set by systemd for LoadCredent
 _PASSPHRASE = re.compile(rb"[0-9a-f]{64}")
 _PRIVATE_BEGINS = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n"
 _PRIVATE_ENDS = b"-----END ENCRYPTED PRIVATE KEY-----\n"
+_PURPOSE = re.compile(rb"(?:purpose: ([a-z]{1,32})\n)?")
+_ALIKE = frozenset({"agent", "operator"})  # both sign requests, and an operator's profile holds its key as agent.key
 _PROBE = b"tallystick key probe, no newline at the end: never a note"
 
 
@@ -74,21 +78,26 @@ def new_key(path: Path, *, purpose: str = "private") -> SigningKey:
 
 
 def write_key(path: Path, seed: bytes, passphrase: bytes, *, purpose: str = "private") -> None:
-    """Write the 32-byte `seed` to the new file `path`, durable on return; `passphrase` is 64 lower-case hex digits."""
+    """Write the 32-byte `seed` to the new file `path`, durable on return; `passphrase` is 64 lower-case hex digits.
+
+    The file states `purpose`, unless that is "private", which is none.
+    """
     if not _PASSPHRASE.fullmatch(passphrase):
         raise KeyFileError(_weak_passphrase(f"the {purpose} key {path}"))
     key = Ed25519PrivateKey.from_private_bytes(seed)
     private_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase))
-    _create(path, private_pem + _public_pem(key), f"{purpose} key")
+    stated = b"" if purpose == "private" else f"purpose: {purpose}\n".encode("ascii")
+    _create(path, private_pem + stated + _public_pem(key), f"{purpose} key")
 
 
 def load_key(path: Path, passphrase_file: Path | None = None, *, purpose: str = "private") -> SigningKey:
-    """Return the key in `path` after every check, or raise KeyFileError.
+    """Return the key in `path` after every check, or raise KeyFileError: also when it states another `purpose`.
 
     The passphrase comes from `passphrase_file`, else from the file beside the key, else from the systemd credential
     `<stem>.pass`. Source: docs/protocol.md, keys.
     """
-    private_pem, public_pem = _split(_read_secret(path, f"{purpose} key"), path, purpose)
+    private_pem, stated, public_pem = _split(_read_secret(path, f"{purpose} key"), path, purpose)
+    _check_purpose(stated, path, purpose)
     passphrase = _read_passphrase(passphrase_file or _find_passphrase(path, purpose), purpose)
     loaded = _decrypt(private_pem, passphrase, path, purpose)
     if _public_pem(loaded) != public_pem:
@@ -199,11 +208,13 @@ def _read_passphrase(path: Path, purpose: str) -> bytes:
     return passphrase
 
 
-def _split(content: bytes, path: Path, purpose: str) -> tuple[bytes, bytes]:
-    """Return the private and the public half; tell a truncated, unencrypted or foreign file by its frame."""
-    private, end, public_pem = content.partition(_PRIVATE_ENDS)
-    if private.startswith(_PRIVATE_BEGINS) and end and public_pem:
-        return private + end, public_pem
+def _split(content: bytes, path: Path, purpose: str) -> tuple[bytes, str | None, bytes]:
+    """Return private half, stated purpose and public half; tell a truncated, plain or foreign file by its frame."""
+    private, end, rest = content.partition(_PRIVATE_ENDS)
+    if private.startswith(_PRIVATE_BEGINS) and end and rest:
+        stated = _PURPOSE.match(rest)
+        assert stated is not None, "the pattern matches nothing, too"
+        return private + end, stated[1].decode("ascii") if stated[1] else None, rest[stated.end() :]
     if private.startswith(_PRIVATE_BEGINS):
         text = "is cut short. Restore it from your back-up."
     elif private.startswith(b"-----BEGIN PRIVATE KEY-----"):
@@ -211,6 +222,16 @@ def _split(content: bytes, path: Path, purpose: str) -> tuple[bytes, bytes]:
     else:
         text = "is not an encrypted key file of ours. Make a key with: tallystick keys new"
     raise KeyFileError(f"the {purpose} key file {path} {text}")
+
+
+def _check_purpose(stated: str | None, path: Path, purpose: str) -> None:
+    """Refuse a file made for another purpose; "private" expects none."""
+    if stated is None or purpose in ("private", stated) or {stated, purpose} <= _ALIKE:
+        return
+    raise KeyFileError(
+        f"the key file {path} was made as the {stated} key, and a {purpose} key is needed; purposes never mix. Name "
+        f"the {purpose} key, or make one with: tallystick keys new --purpose {purpose}"
+    )
 
 
 def _public_pem(key: Ed25519PrivateKey) -> bytes:

@@ -402,11 +402,56 @@ def test_a_library_that_derives_another_public_key_is_caught(key_file: Path, mon
     assert "fails its self-test" in refusal(key_file)
 
 
-def test_openssl_opens_the_file_with_the_passphrase_file(key_file: Path, tmp_path: Path) -> None:
-    """The back-up must be readable without us."""
+@pytest.mark.parametrize("purpose", ["private", "root"])
+def test_openssl_opens_the_file_with_the_passphrase_file(tmp_path: Path, purpose: str) -> None:
+    """The back-up must be readable without us, also with the line that states the purpose."""
+    key_file = tmp_path / "log.key"
+    new_key(key_file, purpose=purpose)
     command = ["openssl", "pkey", "-in", str(key_file), "-passin", f"file:{tmp_path / 'log.pass'}", "-pubout"]
     try:
         result = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError:
         pytest.skip("no openssl on this machine")
     assert result.stdout.startswith(b"-----BEGIN PUBLIC KEY-----\n"), result.stderr
+
+
+# -- the purpose -------------------------------------------------------------------------------------------------------
+
+PURPOSE_CASES = [
+    ("root", "root", True),
+    ("root", "private", True),
+    ("private", "root", True),
+    ("agent", "operator", True),
+    ("operator", "agent", True),
+    ("agent", "root", False),
+    ("operator", "root", False),
+    ("root", "agent", False),
+    ("log", "receipt", False),
+]
+
+
+@pytest.mark.parametrize(("made", "wanted", "is_accepted"), PURPOSE_CASES)
+def test_a_key_opens_for_its_own_purpose_only(tmp_path: Path, made: str, wanted: str, is_accepted: bool) -> None:
+    path = tmp_path / "some.key"
+    key = new_key(path, purpose=made)
+    if is_accepted:
+        assert load_key(path, purpose=wanted).public_key == key.public_key
+        return
+    with pytest.raises(KeyFileError, match=f"was made as the {made} key, and a {wanted} key is needed"):
+        load_key(path, purpose=wanted)
+
+
+def test_no_cut_and_no_changed_byte_of_a_file_with_a_purpose_opens_it_for_another(tmp_path: Path) -> None:
+    path = tmp_path / "root.key"
+    new_key(path, purpose="root")
+    content = path.read_bytes()
+    start = content.index(b"purpose: root\n")
+    assert content[:start].endswith(b"-----END ENCRYPTED PRIVATE KEY-----\n")
+    for length in range(len(content)):
+        write_secret(path, content[:length])
+        with pytest.raises(KeyFileError):
+            load_key(path, purpose="root")
+    for index in range(start, start + len(b"purpose: root\n")):
+        write_secret(path, content[:index] + bytes([content[index] ^ 0x01]) + content[index + 1 :])
+        with pytest.raises(KeyFileError):
+            load_key(path, purpose="root")
