@@ -153,7 +153,7 @@ def _publish(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    files = read_forms(arguments.folder)
+    files = _forms_in(arguments.folder)
     pinned: str | None = arguments.root
     root = parse_vkey(_text_or_file(pinned) if pinned is not None else _line_of(files.get(ROOT_FILE, b""), ROOT_FILE))
     rows = check_forms(files, root)
@@ -161,6 +161,15 @@ def _check(arguments: argparse.Namespace) -> int:
     if pinned is None:
         print(f"The root key was taken from {arguments.folder} itself. To prove origin too, add --root VKEY.")
     return EXIT_OK if all(row.problem is None for row in rows) else EXIT_REFUSED
+
+
+def _forms_in(folder: Path) -> dict[str, bytes]:
+    if not folder.is_dir():
+        raise PublishError(f"there is no folder {folder}. Name the published folder, such as DATA/public.")
+    files = read_forms(folder)
+    if not files and (folder / "public").is_dir():
+        raise PublishError(f"{folder} holds no published files. Did you mean {folder / 'public'}?")
+    return files
 
 
 # -- the next key document ---------------------------------------------------------------------------------------------

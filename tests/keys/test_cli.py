@@ -363,7 +363,23 @@ def test_check_refuses_a_root_that_it_can_not_read(cli: Cli, folder: Path, root:
 def test_check_of_a_missing_folder_is_a_refusal(cli: Cli, tmp_path: Path) -> None:
     result = cli("check", tmp_path / "nowhere")
     assert (result.code, result.out) == (1, "")
-    assert "root.vkey does not hold exactly one line" in result.err
+    assert f"there is no folder {tmp_path / 'nowhere'}." in result.err
+
+
+def test_check_of_a_data_folder_points_to_its_published_folder(cli: Cli, folder: Path) -> None:
+    assert cli(*publish_arguments(folder)).code == 0
+    result = cli("check", folder)
+    assert (result.code, result.out) == (1, "")
+    assert f"{folder} holds no published files. Did you mean {folder / 'public'}?" in result.err
+
+
+@pytest.mark.parametrize("role", ["root", "log", "receipt"])
+def test_publish_refuses_a_key_made_for_another_purpose(cli: Cli, folder: Path, role: str) -> None:
+    assert cli("new", "--purpose", "agent", "--out", folder / "agent.key").code == 0
+    result = cli(*publish_arguments(folder, **{role: folder / "agent.key"}))
+    assert (result.code, result.out) == (1, "")
+    assert f"was made as the agent key, and a {role} key is needed" in result.err
+    assert not (folder / "public").exists()
 
 
 # -- help and whole life -----------------------------------------------------------------------------------------------
