@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
 import logging
 import socket
+import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +26,15 @@ from gateway.clock import Clock
 from gateway.config import SettingError, Settings, check_parameters, load_settings, settings_from
 from gateway.core.state import Parameters
 from gateway.errors import Busy, Fatal, StoreOwned
-from gateway.export import ExportError, backup, export_file, export_tiles, stats
+from gateway.export import (
+    ExportError,
+    await_signed,
+    backup,
+    export_file,
+    export_tiles,
+    newer_than,
+    stats,
+)
 from gateway.initialise import (
     DEFAULT_DEV_ORIGIN,
     LEDGER_FILE,
@@ -56,7 +66,18 @@ _EXPECTED = (
     Malformed,
     UnsafeParser,
     OSError,
+    sqlite3.Error,
 )
+_ADVICE: Mapping[int, str] = {
+    errno.ENOENT: "does not exist, or its folder does not; check the path, or make the folder first",
+    errno.EACCES: "may not be used by this user; change owner or mode, or choose another place",
+    errno.EPERM: "may not be used by this user; change owner or mode, or choose another place",
+    errno.EISDIR: "is a folder; name a file",
+    errno.ENOTDIR: "leads through a file as if it were a folder; check the path",
+    errno.EEXIST: "exists already; choose another place",
+    errno.ENOSPC: "can't be written, for the disk is full; make room or choose another place",
+    errno.EROFS: "lies on a disk that is read-only; choose another place",
+}
 
 
 def _guarded(name: str, run: Callable[[], None]) -> int:
@@ -64,9 +85,19 @@ def _guarded(name: str, run: Callable[[], None]) -> int:
     try:
         run()
     except _EXPECTED as error:
-        print(f"tallystick {name}: {error}", file=sys.stderr)
+        print(f"tallystick {name}: {_sentence(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _sentence(error: Exception) -> str:
+    """Return what went wrong and what to do; the house's own errors say it themselves."""
+    if isinstance(error, sqlite3.Error):
+        return f"the ledger can't be read ({error}); is it a ledger.sqlite3 of this version, and is the disk well?"
+    if not isinstance(error, OSError) or error.errno is None:
+        return str(error)
+    path = str(error.filename or "a file").removesuffix(".new")  # a copy is written beside its place first
+    return f"{path} {_ADVICE.get(error.errno, f'failed ({error.strerror}); check the path and the disk')}"
 
 
 # -- init --------------------------------------------------------------------------------------------------------------
@@ -264,13 +295,18 @@ def ledger(argv: Sequence[str]) -> int:
 def _export(arguments: argparse.Namespace) -> None:
     reader = Reader(arguments.data / LEDGER_FILE)
     try:
+        await_signed(reader)
         if arguments.tiles:
             extent = export_tiles(reader, arguments.tiles)
         else:
             extent = export_file(reader, arguments.out or arguments.file)
+        newer = newer_than(reader, extent)
     finally:
         reader.close()
     print(f"{extent.size} entries of {extent.origin} written to {arguments.tiles or arguments.out or arguments.file}")
+    if newer:
+        entries = "newer entry is" if newer == 1 else "newer entries are"
+        print(f"{newer} {entries} committed, their checkpoint is not kept yet; run again")
 
 
 def _backup(arguments: argparse.Namespace) -> None:

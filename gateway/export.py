@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic, sleep
 from typing import BinaryIO
 
 from gateway.store.contract import Reading
@@ -23,6 +24,7 @@ from verifier.entries import parse_leaf
 from verifier.wire import INT_MAX
 
 ENTRIES_PER_READ = 256
+SIGNED_SECONDS = 3.0
 
 
 class ExportError(Exception):
@@ -47,8 +49,27 @@ def extent_of(reader: Reading) -> Extent:
     return Extent(checkpoint.origin, checkpoint.size, note)
 
 
+def await_signed(reader: Reader, seconds: float = SIGNED_SECONDS) -> None:
+    """Wait until the newest committed entry has a stored checkpoint: a gateway keeps it with its next batch, or idle.
+
+    Behind a busy gateway that moment may never be seen, so this ends as soon as what stood at the beginning is signed;
+    behind a stopped one that was killed it will not come, so this ends after `seconds`.
+    """
+    head, until_s = reader.head(), monotonic() + seconds
+    while head is not None and extent_of(reader).size < head.size and monotonic() < until_s:
+        sleep(0.05)
+
+
+def newer_than(reader: Reader, extent: Extent) -> int:
+    """Return how many entries are committed beyond `extent`."""
+    head = reader.head()
+    return 0 if head is None else max(0, head.size - extent.size)
+
+
 def export_file(reader: Reading, out: Path) -> Extent:
     """Write the one-file export; `out` is replaced in one step or not at all."""
+    if out.is_dir():
+        raise ExportError(f"{out} is a folder; name a file, or write tiles there with --tiles DIR")
     extent = extent_of(reader)
     with _replaced(out) as file:
         file.write(f"tallystick-ledger/v1 {extent.origin} {extent.size}\n".encode())
@@ -81,9 +102,12 @@ def backup(database: Path, out: Path) -> None:
     with closing(Reader(database)) as reader:
         temporary.unlink(missing_ok=True)
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        reader.backup(temporary)
-    _sync(temporary)
-    os.replace(temporary, out)
+        try:
+            reader.backup(temporary)
+            _sync(temporary)
+            os.replace(temporary, out)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def stats(reader: Reading, database: Path) -> dict[str, object]:

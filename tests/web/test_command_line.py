@@ -1,5 +1,6 @@
 """The operator's commands: what they make, what they refuse, what they print."""
 
+import asyncio
 import json
 import re
 import socket
@@ -14,6 +15,7 @@ import pytest
 from gateway.__main__ import COMMANDS, main
 from gateway.client.profile import open_profile
 from gateway.config import load_settings
+from gateway.export import await_signed, extent_of
 from gateway.store.sqlite import Reader
 from keys.files import load_key
 from tests.web.world import AUTHORITY, ORIGIN, World, make, world
@@ -204,10 +206,11 @@ def test_serve_without_a_ledger_names_init(tmp_path: Path, capsys: pytest.Captur
 
 
 async def test_an_export_of_a_running_gateway_verifies_and_ends_at_a_signed_checkpoint(
-    public: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    public: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
         await public.acquire("a", f"lock:{number}")
+    monkeypatch.setattr("gateway.administration.await_signed", lambda _: None)  # it would hold this gateway up, too
     assert main(["ledger", "export", "--data", str(public.folder), "--out", str(tmp_path / "export")]) == 0
     assert main(["ledger", "export", "--data", str(public.folder), "--tiles", str(tmp_path / "tiles")]) == 0
     assert main(["ledger", "stats", "--data", str(public.folder)]) == 0
@@ -220,6 +223,58 @@ async def test_an_export_of_a_running_gateway_verifies_and_ends_at_a_signed_chec
         report = verify(tmp_path / copy, public.folder)
         assert report.returncode == 0, report.stdout
     assert not list(tmp_path.glob("*.new"))  # noqa: ASYNC240  # a test may block
+
+
+async def test_an_export_waits_for_the_newest_checkpoint_and_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the gateway sweeps once in a minute: it keeps the last signature when it has another batch, or stops."""
+    made = make(tmp_path / "data", sweep_ms=60_000)
+    command = ["ledger", "export", str(tmp_path / "export"), "--data", str(tmp_path / "data")]
+    async with world(tmp_path / "data", made) as place:
+        await place.acquire("a", "lock:x")
+        reader = Reader(tmp_path / "data" / "ledger.sqlite3")
+        committed = place.gateway.house.sequencer.confirmed.size
+        lacks = committed - extent_of(reader).size
+        assert lacks == 1
+        monkeypatch.setattr("gateway.administration.await_signed", lambda it: await_signed(it, 0.1))
+        assert main(command) == 0
+        assert "1 newer entry is committed, their checkpoint is not kept yet; run again\n" in capsys.readouterr().out
+        waiting = asyncio.create_task(asyncio.to_thread(await_signed, reader, 30.0))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await place.acquire("a", "lock:y")
+        await asyncio.wait_for(waiting, 10)
+        assert extent_of(reader).size >= committed
+        reader.close()
+    assert main(command) == 0
+    assert "newer" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["export", "{}/no/where", "--data", "{}/data"], "{}/no/where does not exist, or its folder does not"),
+        (["export", "{}/data/public", "--data", "{}/data"], "{}/data/public is a folder; name a file"),
+        (["export", "--tiles", "{}/file", "--data", "{}/data"], "{}/file"),
+        (["export", "{}/file/x", "--data", "{}/data"], "{}/file/x leads through a file as if it were a folder"),
+        (["backup", "{}/no/where", "--data", "{}/data"], "{}/no/where does not exist, or its folder does not"),
+        (["stats", "--data", "{}/bad"], "the store can't be read: file is not a database"),
+        (["backup", "{}/copy", "--data", "{}/bad"], "the ledger can't be read (file is not a database)"),
+    ],
+)
+def test_a_wrong_path_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], says: str
+) -> None:
+    init(tmp_path / "data")
+    capsys.readouterr()
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "ledger.sqlite3").write_text("no database" * 100)
+    assert main(["ledger", *(word.format(tmp_path) for word in command)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"tallystick ledger {command[0]}: {says.format(tmp_path)}") and "Errno" not in said
+    assert not list(tmp_path.glob("*.new"))
 
 
 def verify(copy: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -242,7 +297,8 @@ async def test_a_stopped_gateways_export_is_whole_and_a_changed_byte_is_refused(
     assert verify(tmp_path / "export", tmp_path / "data").returncode == 1
 
 
-async def test_tiles_are_brought_up_to_date_in_place(tmp_path: Path) -> None:
+async def test_tiles_are_brought_up_to_date_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.administration.await_signed", lambda _: None)  # it would hold this gateway up, too
     made = make(tmp_path / "data", rate_burst=10_000, rate_per_second=10_000)
     async with world(tmp_path / "data", made) as place:
         key = await place.agent("a")
@@ -313,8 +369,6 @@ async def test_the_operator_enrols_lists_and_removes_through_the_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command line in a process of its own against a gateway in this one."""
-    import asyncio
-
     from gateway.client.profile import Address, encode_address
     from keys.signing import SigningKey
 
