@@ -27,6 +27,7 @@ from gateway.client.errors import (
     LeaseEnded,
     LeaseHeld,
     LedgerBehind,
+    ProfileError,
     Refused,
     RequestRejected,
     SplitView,
@@ -204,7 +205,13 @@ class Agent:
         Runs at the start of every session. LedgerBehind when the gateway shows less than it once signed, SplitView when
         two trees contradict each other; either is shown to the gateway as well.
         """
-        note = await self.caller.fetch(f"{self._prefix}/checkpoint", until_ms=until_ms)
+        try:
+            note = await self.caller.fetch(f"{self._prefix}/checkpoint", until_ms=until_ms)
+        except RequestRejected as error:
+            if error.status != 404:
+                raise
+            address = self.profile.address
+            raise ProfileError(f"the gateway at {address.url} is not ledger {address.origin}") from error
         fetched, known = self._open_checkpoint(note), self.caller.seen.newest
         if fetched.size < known.size:
             await self.caller.dispute(encode_note(known.note))

@@ -266,8 +266,26 @@ class Caller:
         if problem.code == "unknown_history":
             return await self._unknown_history(problem)
         if problem.code in _NOT_ENROLLED:
-            return NotEnrolled(problem.status, problem.code, problem.detail, _ENROL)
+            return await self._not_enrolled(problem, call)
         return problem
+
+    async def _not_enrolled(self, problem: RequestRejected, call: _Call | None) -> NotEnrolled:
+        advice = f"Give your DID to an operator: tallystick agent add {self.did} --name LABEL"
+        if problem.code == "agent_removed":
+            advice = f"An operator removed this key, {self.did}: only an operator can enrol it again."
+        elif call is not None and await self._is_operator():
+            advice = "This is an operator's key: it enrols agents and holds no leases. Join with a profile of your own."
+        return NotEnrolled(problem.status, problem.code, problem.detail, advice)
+
+    async def _is_operator(self) -> bool:
+        """Return whether entry 0 names this key; False when that can't be read, for it only words a sentence."""
+        try:
+            answer = await self._read(ACTIONS["receipt.get"].path.format(seq=0), "", ATTEMPT_MS)
+            opening = open_receipt(encode_canonical(answer.get("receipt", answer)), self.profile.keyring).leaf
+        except (ClientError, Malformed, _Again):
+            return False
+        operators = opening.value.get("operators")
+        return isinstance(operators, list) and self.did in operators
 
     def _outside_window(self, problem: RequestRejected, call: _Call | None) -> Exception:
         """Sign once more (the attempt may have been held up on its way); the second time it is the clock."""
@@ -295,7 +313,6 @@ class Caller:
             )
 
 
-_ENROL = "Give your DID to an operator: tallystick agent add DID."
 _FIX_CLOCK = "Fix this machine's clock (NTP), then try again."
 _KEEP_NOTE = "Keep seen.note: it carries the log's signature, and it was posted to the ledger's dispute door."
 

@@ -7,32 +7,28 @@ next; with --json the outcome, good or bad, is one line on standard output.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from gateway.actions import ACTIONS
 from gateway.client.agent import TTL_MS_DEFAULT, Agent
-from gateway.client.errors import ClientError, Refused
-from gateway.client.exits import DONE, PROFILE, SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain
+from gateway.client.errors import NotHeld
+from gateway.client.exits import DONE, PROFILE
 from gateway.client.join import join, read_root
-from gateway.client.profile import default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.run import Job, run
 from gateway.client.seen import replace_file
+from gateway.client.terminal import Handler, add_home, command_parser, home_option, patient, perform, sub_parser
 from gateway.client.trust import HELD_TTL_MS_MIN
-from gateway.client.words import error_facts, facts, joined_text, objects, sentence, shown_moment, texts, wait_line
-from verifier.entries import ACTION_BODIES, LEASE_ID, TTL_MS_MAX, check_resource
+from gateway.client.words import facts, joined_text, objects, sentence, shown_moment, texts, wait_line
+from verifier.entries import ACTION_BODIES, DID, LEASE_ID, TTL_MS_MAX, TTL_MS_MIN, check_resource
 from verifier.verdict import escape
 from verifier.wire import Malformed
-
-Handler = Callable[[argparse.Namespace], Coroutine[object, object, int]]
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h)", re.ASCII)
@@ -42,15 +38,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; `argv` begins with its name. Returns a code of exits.py, or the status of the run command."""
     parser, handler = _COMMANDS[argv[0]]()
     arguments = parser.parse_args(argv[1:])
-    try:
-        return asyncio.run(handler(arguments))
-    except Malformed as error:
-        print(f"tallystick {argv[0]}: {escape(str(error))}", file=sys.stderr)
-        return USAGE
-    except ClientError as error:
-        return _report(argv[0], error, arguments)
-    except KeyboardInterrupt:
-        return SIGNAL_BASE + 2
+    return perform(argv[0], handler, arguments)
 
 
 def duration_ms(text: str) -> int:
@@ -65,13 +53,13 @@ def duration_ms(text: str) -> int:
 
 
 def _join_parser() -> tuple[argparse.ArgumentParser, Handler]:
-    parser = _parser("join", "Make the profile with which this machine's agent speaks to a gateway.")
+    parser = command_parser("join", "Make the profile with which this machine's agent speaks to a gateway.")
     parser.add_argument("url", metavar="URL", help="where the gateway listens, such as https://gateway.example")
     parser.add_argument(
         "--root", required=True, metavar="VKEY|@FILE",
         help="the ledger's root key, from its operator and not from the gateway itself",
     )  # fmt: skip
-    _add_home(parser)
+    add_home(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser, _join
 
@@ -79,11 +67,10 @@ def _join_parser() -> tuple[argparse.ArgumentParser, Handler]:
 async def _join(arguments: argparse.Namespace) -> int:
     joined = await join(arguments.url, read_root(arguments.root), arguments.home)
     if arguments.json:
-        print(
-            json.dumps({"did": joined.did, "home": str(joined.home), "isDev": joined.is_dev, "origin": joined.origin})
-        )
+        made = {"did": joined.did, "home": str(joined.home), "isDev": joined.is_dev, "origin": joined.origin}
+        print(json.dumps({"ok": True, **made}))
     else:
-        print(joined_text(joined))
+        print(joined_text(joined, home_option(joined.home)))
     return DONE
 
 
@@ -91,7 +78,7 @@ async def _join(arguments: argparse.Namespace) -> int:
 
 
 def _lease_parser() -> tuple[argparse.ArgumentParser, Handler]:
-    parser = _parser("lease", "Acquire, renew, release and list leases.")
+    parser = command_parser("lease", "Acquire, renew, release and list leases.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="acquire|renew|release|list")
     for name, action, handler in (
         ("acquire", "lease.acquire", _acquire),
@@ -100,7 +87,7 @@ def _lease_parser() -> tuple[argparse.ArgumentParser, Handler]:
         ("list", "lease.list", _list),
     ):
         row = ACTIONS[action]
-        verb = _sub_parser(verbs, name, row.summary, row.description)
+        verb = sub_parser(verbs, name, row.summary, row.description)
         _add_members(verb, action)
         verb.set_defaults(handler=handler)
     verbs.choices["acquire"].add_argument(
@@ -135,29 +122,24 @@ def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
         parser.add_argument("--receipt", type=Path, metavar="FILE", help="write the receipt there")
 
 
-def _patient(home: Path) -> Agent:
-    """Return the agent for a command that decides: it outlasts a gateway that is away for a moment, and says so."""
-    profile = open_profile(home)
-    url = profile.address.url
-
-    def tell(left_ms: int) -> None:
-        seconds = -(-left_ms // 1000)
-        print(f"{url} does not answer; trying for up to {seconds} s", file=sys.stderr, flush=True)
-
-    return Agent.open(profile, on_silence=tell)
-
-
 async def _acquire(arguments: argparse.Namespace) -> int:
+    _check_ttl(arguments.ttl)
     _check_receipt_path(arguments.receipt)
-    async with _patient(arguments.home) as agent:
+    async with patient(arguments.home) as agent:
         grant = await agent.acquire(arguments.resources, ttl_ms=arguments.ttl, wait_ms=arguments.wait)
-    names = " ".join(arguments.resources)
-    return _done(arguments, grant.receipt, f"Give it back with:  tallystick lease release {names}")
+    back = f"tallystick lease release {shlex.join(arguments.resources)}{home_option(arguments.home)}"
+    return _done(arguments, grant.receipt, f"Give it back with:  {back}")
+
+
+def _check_ttl(ttl_ms: int) -> None:
+    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
+        raise Malformed("--ttl: 1s to 1h")
 
 
 async def _renew(arguments: argparse.Namespace) -> int:
+    _check_ttl(arguments.ttl)
     _check_receipt_path(arguments.receipt)
-    async with _patient(arguments.home) as agent:
+    async with patient(arguments.home) as agent:
         lease_id, _ = await _find_lease(agent, arguments.resources)
         grant = await agent.renew(lease_id, ttl_ms=arguments.ttl)
     return _done(arguments, grant.receipt)
@@ -165,7 +147,7 @@ async def _renew(arguments: argparse.Namespace) -> int:
 
 async def _release(arguments: argparse.Namespace) -> int:
     _check_receipt_path(arguments.receipt)
-    async with _patient(arguments.home) as agent:
+    async with patient(arguments.home) as agent:
         lease_id, names = arguments.lease, tuple(arguments.resources)
         if lease_id is None:
             lease_id, names = await _find_lease(agent, names)
@@ -187,19 +169,22 @@ async def _find_lease(agent: Agent, names: Sequence[str]) -> tuple[str, tuple[st
         if not LEASE_ID.check(name):
             check_resource(name)
     held = ", ".join(escape(" ".join(texts(lease.get("resources")))) for lease in leases)
-    raise _NotHeld(f"this key holds no lease that is exactly {' '.join(names)}; it holds: {held or 'nothing'}")
-
-
-class _NotHeld(ClientError):
-    """Nothing was sent: there is no such lease to renew or release."""
+    raise NotHeld(
+        f"this key holds no lease that is exactly {' '.join(names)}; it holds: {held or 'nothing'}.\n"
+        "It may have run out; acquire again."
+    )
 
 
 async def _list(arguments: argparse.Namespace) -> int:
+    if arguments.holder != "me" and not DID.check(arguments.holder):
+        raise Malformed(f"--holder: me, or {DID.bound}")
     async with Agent.open(arguments.home) as agent:
         leases = await agent.leases(arguments.holder)
     if arguments.json:
         print(json.dumps({"ok": True, "leases": leases}))
         return DONE
+    if not leases:
+        print("This key holds no lease." if arguments.holder == "me" else f"{arguments.holder} holds no lease.")
     for lease in leases:
         names = escape(" ".join(texts(lease.get("resources"))))
         until = lease.get("endsAtMs")
@@ -212,9 +197,9 @@ async def _list(arguments: argparse.Namespace) -> int:
 
 def _wait_parser() -> tuple[argparse.ArgumentParser, Handler]:
     row = ACTIONS["coordination.wait"]
-    parser = _parser("wait", f"{row.summary}. {row.description}")
+    parser = command_parser("wait", f"{row.summary}. {row.description}")
     parser.add_argument("resource", nargs="?", metavar="RESOURCE", help="only this one")
-    _add_home(parser)
+    add_home(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser, _wait
 
@@ -225,13 +210,14 @@ async def _wait(arguments: argparse.Namespace) -> int:
     async with Agent.open(arguments.home) as agent:
         view = await agent.wait_view(arguments.resource)
     if arguments.json:
-        print(json.dumps(view))
+        print(json.dumps({**view, "ok": True}))
         return DONE
     rows = objects(view.get("resources"))
     for row in rows:
         print(wait_line(row))
     if not rows:
-        print("Nothing is held and nobody waits.")
+        name = arguments.resource
+        print("Nothing is held and nobody waits." if name is None else f"{name} is free, and nobody waits for it.")
     return DONE
 
 
@@ -239,7 +225,7 @@ async def _wait(arguments: argparse.Namespace) -> int:
 
 
 def _run_parser() -> tuple[argparse.ArgumentParser, Handler]:
-    parser = _parser(
+    parser = command_parser(
         "run",
         "Hold a lease while a command runs. The command finds TALLYSTICK_FENCING_TOKEN, TALLYSTICK_LEASE_ID, "
         "TALLYSTICK_RESOURCE and TALLYSTICK_RECEIPT (a file with the newest receipt) in its environment. Signals are "
@@ -248,6 +234,7 @@ def _run_parser() -> tuple[argparse.ArgumentParser, Handler]:
         "daemon) is not stopped. One key holds a resource once on one machine: while another process with this "
         "profile holds it or waits for it, the command does not start, or waits as long as --wait says. The exit "
         "status is the command's, 128 + signal when one ended it.",
+        "Put -- between the options and the command: tallystick run --resource R -- COMMAND …\n",
     )
     parser.add_argument(
         "--resource", action="append", required=True, dest="resources", metavar="R",
@@ -262,7 +249,7 @@ def _run_parser() -> tuple[argparse.ArgumentParser, Handler]:
         "--wait", type=duration_ms, default=0, metavar="TIME", help="how long to wait for a held lease (default: not)"
     )
     parser.add_argument("--receipt", type=Path, metavar="FILE", help="keep the newest receipt there")
-    _add_home(parser)
+    add_home(parser)
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --, with its arguments")
     return parser, _run
 
@@ -272,7 +259,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         raise Malformed(f"--ttl: {HELD_TTL_MS_MIN // 1000}s to 1h; a second of it is margin")
     _check_receipt_path(arguments.receipt)
     job = Job(tuple(arguments.resources), tuple(arguments.command), arguments.ttl, arguments.wait, arguments.receipt)
-    async with _patient(arguments.home) as agent:
+    async with patient(arguments.home) as agent:
         return await run(agent, job)
 
 
@@ -290,8 +277,9 @@ def _done(arguments: argparse.Namespace, receipt: VerifiedReceipt, next_step: st
     if unwritten:
         print(f"tallystick lease: {unwritten}", file=sys.stderr)
     elif arguments.receipt is not None:
-        pins = f"--root $(cat {arguments.home}/root.vkey) --keys {arguments.home}/keys.note"
-        print(f"Check the receipt with:  tallystick-verify receipt {arguments.receipt} {pins}")
+        home = arguments.home
+        words = (str(arguments.receipt), "--root", f"@{home}/root.vkey", "--keys", f"{home}/keys.note")
+        print(f"Check the receipt with:  tallystick-verify receipt {shlex.join(words)}")
     if next_step:
         print(next_step)
     return code
@@ -315,64 +303,6 @@ def _write_receipt(path: Path | None, receipt: VerifiedReceipt) -> str:
     except OSError as error:
         return f"entry {receipt.seq} was decided, and its receipt can't be written to {path}: {error.strerror}"
     return ""
-
-
-def _report(command: str, error: ClientError, arguments: argparse.Namespace) -> int:
-    """Say what is in the way. A refusal has a receipt like any decision, and --receipt asks for it."""
-    code = exit_code_of(error)
-    path = getattr(arguments, "receipt", None)
-    if isinstance(error, Refused) and path is not None:
-        with suppress(OSError):  # the refusal itself is the news
-            replace_file(path, error.receipt.data)
-    if getattr(arguments, "json", False):
-        print(json.dumps({"ok": False, **error_facts(error), "message": explain(error), "exitCode": code}))
-    else:
-        print(f"tallystick {command}: {explain(error)}", file=sys.stderr)
-    return code
-
-
-# -- parsers -----------------------------------------------------------------------------------------------------------
-
-
-class _Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints say where the help is."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}\nSee {self.prog} --help.", file=sys.stderr)
-        raise SystemExit(USAGE)
-
-
-def _parser(command: str, description: str) -> argparse.ArgumentParser:
-    return _Parser(
-        prog=f"tallystick {command}", description=description, epilog=exit_table(), formatter_class=_Formatter
-    )
-
-
-def _sub_parser(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, description: str
-) -> argparse.ArgumentParser:
-    verb = verbs.add_parser(
-        name, help=summary, description=f"{summary}. {description}", epilog=exit_table(), formatter_class=_Formatter
-    )
-    _add_home(verb)
-    verb.add_argument("--json", action="store_true", help="print JSON")
-    return verb
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the table of exit codes as it is, and fills the description."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if text.startswith("exit codes:"):
-            return super()._fill_text(text, width, indent)
-        return argparse.HelpFormatter._fill_text(self, text, width, indent)
-
-
-def _add_home(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--home", type=Path, default=default_home(), metavar="DIR",
-        help="the profile (default: $TALLYSTICK_HOME or ~/.tallystick)",
-    )  # fmt: skip
 
 
 _COMMANDS: Mapping[str, Callable[[], tuple[argparse.ArgumentParser, Handler]]] = {

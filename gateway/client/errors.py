@@ -47,7 +47,8 @@ class RequestRejected(ClientError):
     """The gateway didn't decide this request; `status`, `code` and `detail` are its unsigned word."""
 
     def __init__(self, status: int, code: str, detail: str, advice: str = "") -> None:
-        super().__init__(f"{code} ({status}): {detail}" + (f" {advice}" if advice else ""))
+        stop = "" if detail.endswith((".", "!", "?")) else "."
+        super().__init__(f"{code} ({status}): {detail}" + (f"{stop} {advice}" if advice else ""))
         self.status = status
         self.code = code
         self.detail = detail
@@ -132,6 +133,10 @@ class LeaseHeld(Refused):
     def expires_at_ms(self) -> int:
         """When that lease ends if nobody renews it, in the gateway's time."""
         return _integer(self.conflict.get("expiresAtMs"))
+
+
+class NotHeld(ClientError):
+    """Nothing was sent: this key has no such lease to renew or release."""
 
 
 class HeldHere(ClientError):

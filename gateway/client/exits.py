@@ -17,9 +17,12 @@ from gateway.client.errors import (
     HeldHere,
     LeaseHeld,
     LeaseLost,
+    LedgerBehind,
     NotEnrolled,
+    NotHeld,
     ProfileError,
     Refused,
+    SplitView,
     Unreachable,
 )
 from verifier.verdict import escape
@@ -41,8 +44,8 @@ MEANINGS: Mapping[int, str] = {
 }
 # What to do about a receipted refusal; lease_held has a sentence of its own. A test compares the names with the table.
 ADVICE: Mapping[str, str] = {
-    "operator_required": "Only an operator may do this: use the operator's profile (--home).",
-    "agent_not_found": "See who is enrolled: tallystick agent list",
+    "operator_required": "Only an operator may do this: use the operator's profile: --home DATA/operator",
+    "agent_not_found": "No such key is in force (never enrolled, or removed already): tallystick agent list",
     "ledger_disputed": "Two histories of this ledger are known and nothing is granted: ask its operator.",
     "lease_unknown": "See what you hold: tallystick lease list",
     "lease_not_yours": "Only its holder may renew or release it: tallystick lease list",
@@ -62,11 +65,26 @@ _KINDS: tuple[tuple[type[ClientError], int], ...] = (
     (ClockWrong, PROFILE),
     (ProfileError, PROFILE),
 )
+_NAMES: tuple[tuple[type[ClientError], str], ...] = (
+    (NotHeld, "not_held"),
+    (HeldHere, "held_here"),
+    (LeaseLost, "lease_lost"),
+    (Unreachable, "unreachable"),
+    (LedgerBehind, "ledger_behind"),
+    (SplitView, "split_view"),
+    (AnswerRefused, "answer_unproven"),
+    (ProfileError, "profile_unusable"),
+)
 
 
 def exit_code_of(error: ClientError) -> int:
     """Return the exit code for an error of the client."""
     return next((code for kind, code in _KINDS if isinstance(error, kind)), REFUSED)
+
+
+def code_name(error: ClientError) -> str:
+    """Return a failure's name for programs; refusals and rejections have the gateway's own."""
+    return next((name for kind, name in _NAMES if isinstance(error, kind)), "failed")
 
 
 def exit_table() -> str:
@@ -86,10 +104,10 @@ def explain(error: ClientError) -> str:
 
 
 def _explain_held(held: LeaseHeld) -> str:
-    name = f"{escape(held.holder_name)} " if held.holder_name else ""
+    holder = f"{escape(held.holder_name)} ({held.holder})" if held.holder_name else held.holder
     others = f", and {held.conflicts - 1} more in the way" if held.conflicts > 1 else ""
     return (
-        f"{escape(held.resource)} is held by {name}({held.holder}) until {moment(held.expires_at_ms)} unless renewed"
+        f"{escape(held.resource)} is held by {holder} until {moment(held.expires_at_ms)} unless renewed"
         f"{others}.\nTry again in {held.retry_after_ms} ms, wait with --wait 60s, or see who waits: tallystick wait"
     )
 

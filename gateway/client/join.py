@@ -44,25 +44,31 @@ def read_root(text: str) -> str:
     try:
         return read_bounded(Path(text[1:])).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError, Malformed) as error:
-        raise ProfileError(f"{text[1:]} can't be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise Malformed(f"--root: {text[1:]} can't be read: {why}") from error
 
 
 def authority_of(url: str) -> str:
     """Return host[:port] of a URL as it is signed: lower case, without the scheme's own port."""
-    parts = urlsplit(url)
+    wrong = Malformed("URL: write http://host:port or https://host, without a path")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise wrong from error
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise ProfileError("URL: write http://host:port or https://host, without a path")
+        raise wrong
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return host if parts.port in (None, _DEFAULT_PORTS[parts.scheme]) else f"{host}:{parts.port}"
 
 
 async def join(url: str, root: str, home: Path) -> Joined:
-    """Make or refresh the profile in `home`; an existing key is kept. ProfileError says what doesn't fit."""
+    """Make or refresh the profile in `home`; an existing key is kept. Malformed: url or root; ProfileError: else."""
     authority = authority_of(url)
     try:
         root_key = parse_vkey(root)
     except Malformed as error:
-        raise ProfileError(f"--root: {error}") from error
+        raise Malformed(f"--root: {error}") from error
     document = await _fetch(url, authority)
     try:
         origin = open_key_document(document, root_key).origin

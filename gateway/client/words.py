@@ -7,7 +7,7 @@ sentence around it claims nothing.
 from __future__ import annotations
 
 from gateway.client.errors import ClientError, Refused, RequestRejected
-from gateway.client.exits import moment
+from gateway.client.exits import code_name, moment
 from gateway.client.join import Joined
 from gateway.client.receipts import VerifiedReceipt
 from verifier.verdict import escape
@@ -37,14 +37,14 @@ def error_facts(error: ClientError) -> JsonObject:
     """Return what a program may ask of a failure: the leaf of a refusal, the code of a problem, or its kind."""
     if isinstance(error, Refused):
         return facts(error.receipt)
-    return {"error": error.code if isinstance(error, RequestRejected) else type(error).__name__}
+    return {"error": error.code if isinstance(error, RequestRejected) else code_name(error)}
 
 
-def joined_text(joined: Joined) -> str:
-    """Return what `tallystick join` made, and what is still missing before the agent may act."""
+def joined_text(joined: Joined, home_option: str = "") -> str:
+    """Return what `tallystick join` made, and what is still missing; `home_option` ends the printed commands."""
     made = "made a key" if joined.is_new_key else "kept the key that was there"
     next_step = (
-        "Any key may act on this throw-away ledger. Next:\n  tallystick lease acquire lock:demo"
+        f"Any key may act on this throw-away ledger. Next:\n  tallystick lease acquire lock:demo{home_option}"
         if joined.is_dev
         else f"Ask an operator to enrol it:\n  tallystick agent add {joined.did} --name LABEL"
     )

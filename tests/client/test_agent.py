@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.client.agent import Agent
+from gateway.client.agent import RECEIPT_PATH, Agent
 from gateway.client.caller import DISPUTE_MS, RETRY_MS
 from gateway.client.errors import (
     AnswerRefused,
@@ -39,6 +39,7 @@ from tests.client.world import (
     ManualClock,
     Request,
     forged,
+    key,
     lost_answer,
     lost_request,
     status,
@@ -668,3 +669,21 @@ async def test_a_problem_of_strange_bytes_is_shown_harmless(gateway: LocalGatewa
         assert len(str(rejected.value)) < 1_000
         with pytest.raises(RequestRejected, match="no_answer"):
             await agent.acquire(FILE)
+
+
+async def test_who_may_not_act_hears_what_to_do(gateway: LocalGateway) -> None:
+    """Not enrolled: the DID to give away; removed: who can undo it; an operator's key: another profile."""
+
+    async def told(code: str, agent: Agent) -> str:
+        gateway.faults = [status(401, code)]
+        async with agent:
+            with pytest.raises(NotEnrolled) as refused:
+                await agent.acquire(FILE)
+        return str(refused.value)
+
+    unknown = await told("agent_unknown", gateway.agent())
+    assert unknown.endswith(f"not now. Give your DID to an operator: tallystick agent add {ALICE.did} --name LABEL")
+    assert "An operator removed this key" in await told("agent_removed", gateway.agent())
+    gateway.views[RECEIPT_PATH.format(seq=0)] = {"receipt": gateway.book.receipt(0)}
+    assert "This is an operator's key" in await told("agent_unknown", gateway.agent(key(9)))
+    assert "Give your DID" in await told("agent_unknown", gateway.agent())

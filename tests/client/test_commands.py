@@ -170,6 +170,61 @@ def test_a_waiter_gets_what_is_released_meanwhile(alice: Path, bob: Path) -> Non
     assert (waited.returncode, facts(waited)["type"]) == (0, "tallystick/lease.granted/1")
 
 
+def test_join_with_wrong_arguments_is_wrong_usage(gateway: Gateway, tmp_path: Path) -> None:
+    root = gateway.root_vkey()
+    for url, vkey in (("gateway", root), ("http://[x", root), (gateway.url, "x"), (gateway.url, f"@{tmp_path}/none")):
+        result = client("join", url, "--root", vkey, "--home", str(tmp_path / "home"))
+        assert (result.returncode, result.stdout) == (2, ""), result
+        assert result.stderr.startswith(("tallystick join: URL: ", "tallystick join: --root: "))
+
+
+def test_printed_commands_name_the_profile_and_work(gateway: Gateway, alice: Path, tmp_path: Path) -> None:
+    receipt = tmp_path / "r.json"
+    shown = lease(alice, "acquire", "lock:next", "--receipt", str(receipt)).stdout
+    checks = re.findall(r"tallystick-verify (.*)", shown)
+    assert checks == [f"receipt {receipt} --root @{alice}/root.vkey --keys {alice}/keys.note"]
+    assert run_module("verifier", *checks[0].split()).returncode == 0
+    (back,) = re.findall(r"with:  tallystick (lease release .*)", shown)
+    assert back == f"lease release lock:next --home {alice}"
+    assert client(*back.split()).returncode == 0
+    home = tmp_path / "home"
+    joined = client("join", gateway.url, "--root", gateway.root_vkey(), "--home", str(home))
+    assert f"tallystick lease acquire lock:demo --home {home}" in joined.stdout
+    gone = lease(alice, "renew", "lock:next")
+    assert "It may have run out; acquire again." in gone.stderr
+
+
+def test_json_says_ok_and_names_no_class(alice: Path, tmp_path: Path) -> None:
+    assert facts(client("wait", "--json", "--home", str(alice)))["ok"] is True
+    for arguments, code, name in (
+        (("lease", "list", "--home", str(tmp_path / "none")), 78, "profile_unusable"),
+        (("lease", "renew", "lock:no", "--home", str(alice)), 1, "not_held"),
+        (("lease", "acquire", "no-scheme", "--home", str(alice)), 2, "wrong_usage"),
+    ):
+        told = facts(client(*arguments, "--json"))
+        assert (told["ok"], told["error"], told["exitCode"]) == (False, name, code)
+
+
+def test_nothing_to_show_is_said_in_words(gateway: Gateway, alice: Path, tmp_path: Path) -> None:
+    gateway.join(tmp_path / "new")
+    for verb in ("acquire", "release"):  # this throw-away ledger knows a key from its first request on
+        assert lease(tmp_path / "new", verb, "lock:once").returncode == 0
+    assert lease(tmp_path / "new", "list").stdout == "This key holds no lease.\n"
+    assert client("wait", "lock:free", "--home", str(alice)).stdout.startswith("lock:free is free")
+
+
+def test_another_ledgers_gateway_is_named(alice: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(alice, other)
+    with Gateway(tmp_path / "data", "--origin", "gateway.example/other") as stranger:
+        address = json.loads((other / "gateway.json").read_text())
+        (other / "gateway.json").write_text(json.dumps({**address, "url": stranger.url}))
+        result = lease(other, "list")
+    assert (result.returncode, result.stderr) == (
+        78, f"tallystick lease: the gateway at {stranger.url} is not ledger {address['origin']}\n",
+    )  # fmt: skip
+
+
 def test_a_receipt_that_can_not_be_kept_is_said_before_the_lease_is_taken(alice: Path, tmp_path: Path) -> None:
     for target in (tmp_path / "nothing" / "r.json", tmp_path):
         result = lease(alice, "acquire", "lock:kept", "--receipt", str(target))
@@ -210,9 +265,10 @@ USAGE = [
     (("acquire", "no-scheme"), "scheme:path"),
     (("acquire", "lock:x/**"), "sub-trees are not supported yet"),
     (("acquire", "lock:x", "--ttl", "30"), "500ms, 30s, 5m or 1h"),
-    (("acquire", "lock:x", "--ttl", "2h"), "ttlMs"),
+    (("acquire", "lock:x", "--ttl", "2h"), "--ttl: 1s to 1h"),
     (("acquire",), "--help"),
     (("renew", "no-scheme"), "scheme:path"),
+    (("list", "--holder", "foo"), "--holder: me, or a did:key"),
 ]
 
 

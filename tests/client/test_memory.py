@@ -319,7 +319,7 @@ def test_the_authority_is_the_host_as_it_is_signed(url: str, authority: str) -> 
 
 @pytest.mark.parametrize("url", ["gateway.example", "ftp://x", "http://", "http://x/path", "http://x/?q=1"])
 def test_a_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(ProfileError, match="http"):
+    with pytest.raises(Malformed, match="http"):
         authority_of(url)
 
 
@@ -327,6 +327,6 @@ def test_the_root_key_comes_from_the_word_or_from_a_file(tmp_path: Path) -> None
     vkey = Book().root_vkey.vkey
     (tmp_path / "root.vkey").write_text(f"{vkey}\n")
     assert read_root(vkey) == read_root(f"@{tmp_path}/root.vkey") == vkey
-    with pytest.raises(ProfileError, match="can't be read"):
+    with pytest.raises(Malformed, match="can't be read"):
         read_root(f"@{tmp_path}/missing")
     assert key(1).did == ALICE.did

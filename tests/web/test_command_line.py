@@ -390,12 +390,16 @@ async def test_the_operator_enrols_lists_and_removes_through_the_client(
         assert added[0] == 0 and "agent.added" in added[1]
         assert f"{did}  builder  in force" in (await run("list"))[1]
         assert (await run("remove", did))[0] == 0
-        rows = json.loads((await run("list", "--json"))[1])
-        assert [(row["did"], "removedSeq" in row) for row in rows] == [(did, True)]
+        listed = json.loads((await run("list", "--json"))[1])
+        assert listed["ok"] is True
+        assert [(row["did"], "removedSeq" in row) for row in listed["agents"]] == [(did, True)]
         again = await run("remove", did)
-        assert again[0] == 1 and "tallystick agent remove: " in again[1]
-        wrong = await run("add", "not-a-key")
-        assert wrong[0] == 1 and "tallystick agent add: " in wrong[1]
+        assert again[0] == 1 and "tallystick agent remove: " in again[1] and "never enrolled, or removed" in again[1]
+        for wrong in (("not-a-key",), (did, "--name", "no label")):
+            code, text = await run("add", *wrong)
+            assert code == 2 and text.startswith("tallystick agent add: ")
+        (home / "gateway.json").write_bytes(encode_address(Address("http://127.0.0.1:1", ORIGIN, AUTHORITY)))
+        assert (await run("list"))[0] == 69
         size = place.gateway.house.sequencer.confirmed.size
         receipts = [(await place.get(f"/api/v1/acp/ledger/receipts/{seq}")).body for seq in range(size)]
     assert all(check_receipt(receipt, place.keyring).exit_code == 0 for receipt in receipts)

@@ -1,0 +1,134 @@
+"""What the commands that speak to a gateway share: parsers, the way an error is told, the profile's option.
+
+What is in the way goes to standard error; with --json the outcome, good or bad, is one JSON object on standard output,
+with `ok`, and when it is bad with `error`, `message` and `exitCode`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from gateway.client.agent import Agent
+from gateway.client.errors import ClientError, Refused
+from gateway.client.exits import SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain
+from gateway.client.profile import default_home, open_profile
+from gateway.client.seen import replace_file
+from gateway.client.words import error_facts
+from verifier.verdict import escape
+from verifier.wire import Malformed
+
+Handler = Callable[[argparse.Namespace], Coroutine[object, object, int]]
+
+_ADVISED = re.compile(r"tallystick (?:lease list|wait|agent list)\b")
+
+
+def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> int:
+    """Run one parsed command and return its exit code; an error is told with what to do next."""
+    try:
+        return asyncio.run(handler(arguments))
+    except Malformed as error:
+        return _tell(command, arguments, {"error": "wrong_usage"}, escape(str(error)), USAGE)
+    except ClientError as error:
+        _keep_refusal(error, arguments)
+        text = _with_home(explain(error), arguments.home)
+        return _tell(command, arguments, error_facts(error), text, exit_code_of(error))
+    except KeyboardInterrupt:
+        return SIGNAL_BASE + 2
+
+
+def _tell(command: str, arguments: argparse.Namespace, facts: Mapping[str, object], text: str, code: int) -> int:
+    if getattr(arguments, "json", False):
+        print(json.dumps({"ok": False, **facts, "message": text, "exitCode": code}))
+    else:
+        print(f"tallystick {command}: {text}", file=sys.stderr)
+    return code
+
+
+def _keep_refusal(error: ClientError, arguments: argparse.Namespace) -> None:
+    """A refusal has a receipt like any decision, and --receipt asks for it."""
+    path = getattr(arguments, "receipt", None)
+    if isinstance(error, Refused) and path is not None:
+        with suppress(OSError):  # the refusal itself is the news
+            replace_file(path, error.receipt.data)
+
+
+def patient(home: Path) -> Agent:
+    """Return the agent for a command that decides: it outlasts a gateway that is away for a moment, and says so."""
+    profile = open_profile(home)
+    url = profile.address.url
+
+    def tell(left_ms: int) -> None:
+        seconds = -(-left_ms // 1000)
+        print(f"{url} does not answer; trying for up to {seconds} s", file=sys.stderr, flush=True)
+
+    return Agent.open(profile, on_silence=tell)
+
+
+# -- parsers -----------------------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints say where the help is, and what is often meant (`hint`)."""
+
+    hint = ""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}\n{self.hint}See {self.prog} --help.", file=sys.stderr)
+        raise SystemExit(USAGE)
+
+
+def command_parser(command: str, description: str, hint: str = "") -> argparse.ArgumentParser:
+    """Return the parser of `tallystick COMMAND`, with the exit codes below its help."""
+    parser = _Parser(
+        prog=f"tallystick {command}", description=description, epilog=exit_table(), formatter_class=_Formatter
+    )
+    parser.hint = hint
+    return parser
+
+
+def sub_parser(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, description: str
+) -> argparse.ArgumentParser:
+    """Add the parser of one verb, with --home and --json."""
+    verb = verbs.add_parser(
+        name, help=summary, description=f"{summary}. {description}", epilog=exit_table(), formatter_class=_Formatter
+    )
+    add_home(verb)
+    verb.add_argument("--json", action="store_true", help="print JSON")
+    return verb
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the table of exit codes as it is, and fills the description."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("exit codes:"):
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
+def add_home(parser: argparse.ArgumentParser, what: str = "the profile") -> None:
+    """Add --home DIR."""
+    parser.add_argument(
+        "--home", type=Path, default=default_home(), metavar="DIR",
+        help=f"{what} (default: $TALLYSTICK_HOME or ~/.tallystick)",
+    )  # fmt: skip
+
+
+def home_option(home: Path) -> str:
+    """Return what a printed command needs to use the same profile: nothing for the default one."""
+    return "" if home == default_home() else f" --home {shlex.quote(str(home))}"
+
+
+def _with_home(text: str, home: Path) -> str:
+    option = home_option(home)
+    return _ADVISED.sub(lambda found: found[0] + option, text)
