@@ -325,6 +325,24 @@ async def test_a_backup_of_a_running_gateway_opens_and_serves(public: World, tmp
     assert main(["ledger", "backup", str(copy), "--data", str(public.folder)]) == 1
 
 
+async def test_a_restore_by_the_steps_of_the_manual_decides_again(tmp_path: Path) -> None:
+    folder, old = tmp_path / "data", tmp_path / "old"
+    made = make(folder)
+    async with world(folder, made) as place:
+        assert (await place.acquire("a", "lock:x")).status == 200
+        assert main(["ledger", "backup", str(tmp_path / "copy"), "--data", str(folder)]) == 0
+        agents = place.agents
+    old.mkdir()
+    for path in folder.glob("ledger.sqlite3*"):
+        if path.suffix != ".lock":
+            path.rename(old / path.name)
+    (tmp_path / "copy").rename(folder / "ledger.sqlite3")
+    assert main(["ledger", "stats", "--data", str(folder)]) == 0
+    async with world(folder, made) as place:
+        place.agents = agents
+        assert (await place.acquire("a", "lock:y")).status == 200
+
+
 @pytest.mark.parametrize("command", ["export", "backup", "stats"])
 def test_a_missing_ledger_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     where = [str(tmp_path / "out")] if command != "stats" else []
