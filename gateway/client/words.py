@@ -48,8 +48,9 @@ def joined_text(joined: Joined, home_option: str = "") -> str:
         if joined.is_dev
         else f"Ask an operator to enrol it:\n  tallystick agent add {joined.did} --name LABEL"
     )
+    entries = "1 entry" if joined.size == 1 else f"{joined.size} entries"
     return (
-        f"Joined {joined.origin}: {joined.size} entries, checkpoint verified under the root key; {made}.\n\n"
+        f"Joined {joined.origin}: {entries}, checkpoint verified under the root key; {made}.\n\n"
         f"  profile  {joined.home}\n  DID      {joined.did}\n\n{next_step}"
     )
 

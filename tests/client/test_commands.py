@@ -149,7 +149,7 @@ def test_a_held_lease_names_its_holder_and_has_a_code_of_its_own(alice: Path, bo
     receipt = tmp_path / "refusal.json"
     refused = lease(bob, "acquire", "lock:b", "--receipt", str(receipt))
     assert (refused.returncode, refused.stdout) == (73, "")
-    assert open_profile(alice).key.did in refused.stderr
+    assert f"lock:b is held by {open_profile(alice).key.did} until " in refused.stderr
     assert "--wait" in refused.stderr
     assert receipt.stat().st_size > 0
     as_json = lease(bob, "acquire", "lock:b", "--json")
@@ -381,6 +381,11 @@ def test_after_kill_9_the_same_profile_takes_the_lease_up_again(alice: Path, bob
 def start_run(home: Path, resource: str, *command: str) -> Popen[bytes]:
     arguments = ["run", "--resource", resource, "--home", str(home), "--", *command]
     return Popen([sys.executable, "-m", "gateway", *arguments], cwd=ROOT)
+
+
+def test_a_command_with_options_needs_the_dashes_and_is_told_so(alice: Path) -> None:
+    result = client("run", "--resource", "lock:x", "--home", str(alice), "sh", "-c", "true")
+    assert (result.returncode, "Put -- between the options and the command" in result.stderr) == (2, True)
 
 
 def test_run_without_the_lease_has_a_code_of_its_own(alice: Path, bob: Path) -> None:
