@@ -31,7 +31,7 @@ def test_an_honest_day_is_valid_and_its_completeness_unknown_without_a_pinned_si
     report = judge(WORKED.export())
     assert (report.exit_code, report.level, report.completeness) == (0, "included", "unknown")
     assert (faults(report), remarks(report)) == ([], ["not_witnessed", "decisions_not_redecided"])
-    assert report.statement == (f"15 entries of {ORIGIN}, 9 signed requests checked",)
+    assert report.statement == (f"15 entries of {ORIGIN}, signed requests checked: 9",)
     assert report.facts == {
         "origin": ORIGIN,
         "size": 15,

@@ -132,7 +132,7 @@ def _report(audit: Audit) -> Report:
         findings=(*audit.findings, _NOT_REDECIDED),
         level=audit.level if is_whole else "none",
         completeness=completeness,
-        statement=(f"{audit.tree.size} entries of {audit.source.origin}, {audit.requests} signed requests checked",),
+        statement=(f"{audit.tree.size} entries of {audit.source.origin}, signed requests checked: {audit.requests}",),
         facts={
             "origin": audit.source.origin,
             "size": audit.tree.size,
