@@ -101,15 +101,15 @@ def _compression(text: str) -> float:
 
 
 def refusal_of(out: Path) -> str | None:
-    """Say why the demo can't leave its files in `out`, None when it can: it never replaces what it did not make."""
+    """Make `out` if need be, or say why the demo can't leave its files there: it never replaces what is not its own."""
     try:
         if not os.path.lexists(out):
-            return None
+            out.mkdir(parents=True)  # now, so that a place where nothing can be made costs nobody a run
         if not out.is_dir():
             return f"{out} is not a folder; choose another with --out DIR"
         strange = sorted(path.name for path in out.iterdir() if path.name not in KEPT or path.is_dir())
     except OSError as error:
-        return f"{out} can't be read ({error.strerror}); choose another folder with --out DIR"
+        return f"{out} can't be used ({error.strerror}); choose another folder with --out DIR"
     if strange:
         return f"{out} holds {strange[0]!r}, which no demo made; choose a new or an empty folder with --out DIR"
     return None

@@ -23,14 +23,17 @@ def test_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     (tmp_path / "out").write_text("mine")
     assert demo.main(["--out", str(tmp_path / "out")]) == 1
     assert "is not a folder; choose another" in capsys.readouterr().err
+    assert demo.main(["--out", str(tmp_path / "out" / "below")]) == 1
+    assert "can't be used (Not a directory); choose another" in capsys.readouterr().err
 
 
 def test_new_empty_and_own_folders_are_taken(tmp_path: Path) -> None:
-    assert demo.refusal_of(tmp_path / "new") is None
-    assert demo.refusal_of(tmp_path) is None
+    out = tmp_path / "new" / "out"
+    assert demo.refusal_of(out) is None
+    assert demo.refusal_of(out) is None, "it is empty now"
     for name in demo.KEPT:
-        (tmp_path / name).touch()
-    assert demo.refusal_of(tmp_path) is None
+        (out / name).touch()
+    assert demo.refusal_of(out) is None
 
 
 def test_a_folder_under_one_of_its_names_is_refused(tmp_path: Path) -> None:
