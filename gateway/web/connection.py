@@ -152,7 +152,7 @@ def head_of(reply: Reply, now_s: int, *, is_old: bool, is_kept: bool) -> bytes:
 class Connection(web.RequestHandler):
     """aiohttp's connection; its one task also runs the handlers, one message after the other."""
 
-    __slots__ = ("_remote", "_server", "_task")
+    __slots__ = ("_is_pipelined", "_remote", "_server", "_task")
 
     def __init__(self, server: Server, *, loop: asyncio.AbstractEventLoop, keepalive_seconds: float) -> None:
         # Named one by one: a wrong limit must fail, never fall back to aiohttp's own.
@@ -168,6 +168,7 @@ class Connection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # aiohttp: None turns its own log off
         )
         self._server = server
+        self._is_pipelined = False
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Go on reading if reading was paused; aiohttp also parses nothing and asks the transport, for every body."""
@@ -198,7 +199,7 @@ class Connection(web.RequestHandler):
 
     async def _next(self) -> tuple[object, StreamReader]:
         """Return the next message, and let the parser go on where it stopped because of too many."""
-        if not self._messages and not self._upgraded and self._parser is not None:
+        if self._is_pipelined and not self._messages and not self._upgraded and self._parser is not None:
             self.data_received(b"")  # the parser may hold whole messages that came while there were too many
         if not self._messages:
             self._waiter = self._loop.create_future()
@@ -207,6 +208,7 @@ class Connection(web.RequestHandler):
             finally:
                 self._waiter = None
         message, content = self._messages.popleft()
+        self._is_pipelined = self._is_pipelined or bool(self._messages)
         if self._parser is not None:
             self._parser.message_consumed()
         if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:

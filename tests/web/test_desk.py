@@ -180,4 +180,4 @@ def test_the_memory_for_copies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     allowance = Allowance(Limiter(events))
     for _ in range(4):
         allowance.take(intake(enrolment(), origin=LEDGER.origin, authorities=LEDGER.authorities, action="agent.add"))
-    assert len(allowance._seen) == 2
+    assert (len(allowance._seen), len(allowance._seen_before)) == (0, 2)
