@@ -51,7 +51,7 @@ from gateway.store.contract import (
 from gateway.store.recent import Recent, decode_changes, encode_changes, group_by_due, kind_of
 
 WAL_PAGES_MAX = 16_384  # 64 MiB: reached only by a gateway that is never idle
-WAL_BYTES_IDLE = 1 << 23  # 8 MiB: a smaller WAL is not worth a checkpoint, and a page changes often in a larger one
+WAL_BYTES_IDLE = 1 << 25  # 32 MiB: a smaller WAL is not worth a checkpoint, and a page changes often in a larger one
 CACHE_KIB = 32_768  # the working set of a few million records; the 2 MiB default re-reads pages on every batch
 LANDED_LOOKBACK = 64  # batches: `landed` is asked at once, by the only writer
 RESERVE_BYTES = 1 << 25  # 32 MiB: half a WAL; below it nothing is decided
