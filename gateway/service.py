@@ -23,6 +23,7 @@ from keys.signing import SigningKey
 from verifier.wire import JsonObject, encode_base64, encode_canonical
 
 FIRST_USE_LIFE_S = 60
+RESOURCES_PER_DECISION = 64
 NONCES_MAX = 32_768  # in each of two generations; a lease call can be sent again for 45 s, 700 per second fit
 
 
@@ -164,9 +165,6 @@ class Desk:
         action = ACTIONS["agent.add"]
         request = self._verified(self._first_use.request_for(did), action)
         await self._sequencer.submit(request, action)
-
-
-RESOURCES_PER_DECISION = 64
 
 
 def decision_cost(resource_count: int) -> int:

@@ -48,6 +48,7 @@ def check_evidence(leaf: Leaf, authorities: Collection[str] | None = None) -> Ev
             raise Malformed("authority, path or query is outside the door's grammar")
     except Malformed as error:
         return Evidence((("evidence_malformed", str(error)),))
+    is_inside = request.is_inside_window(signed.created, signed.expires, leaf.time_ms)
     rows = (
         *_target_rows(leaf, evidence, signed, authorities),
         *_body_rows(leaf, evidence["body"], signed),
@@ -56,7 +57,7 @@ def check_evidence(leaf: Leaf, authorities: Collection[str] | None = None) -> Ev
         ("anchor_wrong", anchor.origin != leaf.origin, "the request's anchor names another ledger"),
         ("anchor_wrong", anchor.size > leaf.seq, f"the anchor's size {anchor.size} is above the seq {leaf.seq}"),
         ("anchor_wrong", anchor.size == 1 and anchor.root != leaf.genesis, "the anchor of size 1 is not the genesis"),
-        ("outside_window", not signed.is_inside_window(leaf.time_ms), "timeMs is outside created to expires, ± 30 s"),
+        ("outside_window", not is_inside, "timeMs is outside created to expires, ± 30 s"),
     )
     return Evidence(tuple((code, text) for code, is_there, text in rows if is_there), signed, anchor)
 

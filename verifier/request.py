@@ -52,11 +52,6 @@ class SignatureInput(NamedTuple):
     keyid: str
     nonce: str
 
-    def is_inside_window(self, time_ms: int, skew_ms: int = SKEW_MS) -> bool:
-        """Say whether the signature counts at `time_ms`: 0 < life ≤ 300 s, widened by `skew_ms` on both sides."""
-        is_short = 0 < self.expires - self.created <= WINDOW_S_MAX
-        return is_short and self.created * 1000 - skew_ms <= time_ms < self.expires * 1000 + skew_ms
-
 
 class Anchor(NamedTuple):
     """The history a signer saw: the ledger `origin` had `root` (32 bytes) at `size` ≥ 1."""
@@ -64,6 +59,12 @@ class Anchor(NamedTuple):
     origin: str
     size: int
     root: bytes
+
+
+def is_inside_window(created: int, expires: int, time_ms: int, skew_ms: int = SKEW_MS) -> bool:
+    """Say whether a signature of these seconds counts at `time_ms`: 0 < life ≤ 300 s, widened on both sides."""
+    is_short = 0 < expires - created <= WINDOW_S_MAX
+    return is_short and created * 1000 - skew_ms <= time_ms < expires * 1000 + skew_ms
 
 
 def parse_signature_input(value: str) -> SignatureInput:

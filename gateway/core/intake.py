@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from verifier.did import decode_did
-from verifier.entries import ACTION_PATHS, BODY_DEFAULTS, BODY_TEXT, WINDOW_S_MAX, MemberError, check_body
+from verifier.entries import ACTION_PATHS, BODY_DEFAULTS, BODY_TEXT, MemberError, check_body
 from verifier.request import (
     BODY_COMPONENTS,
     CONTENT_TYPE,
@@ -37,6 +37,7 @@ from verifier.request import (
     parse_signature_input,
     signature_base,
 )
+from verifier.request import is_inside_window as is_inside
 from verifier.sig import is_valid
 from verifier.wire import BODY_BYTES_MAX, JsonObject, Malformed, encode_base64, parse_json
 
@@ -165,12 +166,11 @@ class SignedRead:
 
 
 def is_inside_window(request: SignedRequest | SignedRead, now_ms: int, skew_ms: int) -> bool:
-    """Say whether the signature counts at `now_ms`: 0 < life ≤ 300 s, widened by `skew_ms` on both sides.
+    """Say whether the signature counts at `now_ms`, by the rule of the verifier.
 
-    The door asks it of the wall clock, as an early exit; only the answer for log time decides.
+    The door asks it as an early exit; only the answer for the batch's log time decides.
     """
-    is_short = 0 < request.expires - request.created <= WINDOW_S_MAX
-    return is_short and request.created * 1_000 - skew_ms <= now_ms < request.expires * 1_000 + skew_ms
+    return is_inside(request.created, request.expires, now_ms, skew_ms)
 
 
 def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action: str) -> SignedRequest:
