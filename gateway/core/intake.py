@@ -74,7 +74,7 @@ REJECTIONS: Mapping[str, int] = MappingProxyType(
     }
 )
 # Headers that decide something here. Two of one name, however spelled, would let two readers see two requests.
-_DECIDING = frozenset(
+DECIDING = frozenset(
     {
         "authorization",
         "content-digest",
@@ -253,7 +253,7 @@ def _headers(raw: RawRequest) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in raw.headers:
         lower = name.lower()
-        if lower in _DECIDING:
+        if lower in DECIDING:
             if lower in headers:
                 raise Rejection("header_repeated", f"header {lower} stands there twice; send it once")
             headers[lower] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.intake import RawRequest, SignedRead, intake_read, is_inside_window
+from gateway.core.intake import DECIDING, RawRequest, SignedRead, intake_read, is_inside_window
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import UNKNOWN_HISTORY
 from gateway.core.state import agent_at, operator_key
@@ -18,19 +18,7 @@ _SAYS_NOTHING = frozenset(
     {b"accept", b"accept-encoding", b"accept-language", b"connection", b"content-length", b"date", b"user-agent"}
 )
 # The names that a signed request has, as clients spell them; any other spelling is brought to lower case when it comes.
-_NAMES = {
-    spelled: name
-    for name in (
-        "content-digest",
-        "content-type",
-        "host",
-        "idempotency-key",
-        "signature",
-        "signature-input",
-        "tallystick-anchor",
-    )
-    for spelled in (name.encode(), name.title().encode())
-}
+_NAMES = {spelled: name for name in DECIDING for spelled in (name.encode(), name.title().encode())}
 
 
 def raw_request(call: Call, body: bytes) -> RawRequest:
