@@ -4,8 +4,9 @@ House rules of this file:
 
 * `build_batch` is pure. It may be called again with the same arguments (the store's head moved and moved back, a
   commit failed) and then gives the same batch; the view is never written to.
-* Order is: the gateway's own steps, leases that are due, then one command after the other. Each sees what those
-  before it did; one that fails takes nothing with it but its own effects.
+* Order is: the gateway's own steps, what is due, then one command after the other. Each sees what those before it did;
+  one that fails takes nothing with it but its own effects. After each of them those who wait are looked at, so that
+  what became free is offered in the very next entries.
 * `encode` is the caller's, so that a fast encoder can serve; tests hold it equal to `verifier.wire`.
 
 Source: docs/protocol.md 6, 12, 13.1.
@@ -19,10 +20,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from gateway.core.decide import ActionDecide, decide
-from gateway.core.expiry import due_leases, expire, touched_leases
+from gateway.core.expiry import EXPIRIES_MAX, due_claims, lapse, touched_claims
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, Recorded, Replay, Unreceipted
-from gateway.core.state import Change, Draft, Head, Lease, Parameters, View
+from gateway.core.settle import settle
+from gateway.core.state import Change, Claim, Draft, Head, Parameters, View, claim_key
 from verifier.entries import GATEWAY, LEAF_BYTES_LARGEST, ZERO_HASH
 from verifier.wire import JsonObject
 
@@ -149,7 +151,7 @@ def build_batch(
     page = _Page(Draft(view), first, imprint, parameters, encode)
     for step in steps:
         page.take_step(step)
-    page.expire(due_leases(page.draft, t_ms))
+    page.lapse_due()
     answers = tuple(page.take_command(command) for command in commands)
     tail = page.tail
     after = Head(tail.seq, tail.prev, t_ms, epoch, batch_id) if page.leaves else head
@@ -167,6 +169,7 @@ class _Page:
         self._imprint = imprint
         self._parameters = parameters
         self._encode = encode
+        self._is_behind = False
 
     def context(self, anchor_is_known: bool = True) -> Context:
         return Context(self.tail.time_ms, self.tail.seq, self._parameters, anchor_is_known)
@@ -176,23 +179,34 @@ class _Page:
         self.leaves.append(leaf)
 
     def take_step(self, step: GatewayStep) -> None:
-        decision = step(self.draft, self.context())
-        if decision is not None:
-            self.write(decision, None)
+        self.follow(step(self.draft, self.context()), None)
 
-    def expire(self, leases: Sequence[Lease]) -> None:
-        for lease in leases:
-            self.write(expire(self.draft, lease, self.context()), None)
+    def follow(self, decision: Decision | None, request: SignedRequest | None) -> None:
+        """Write a decision, if there is one to be written, and then what it means for those who wait."""
+        if decision is not None:
+            self.write(decision, request)
+        for consequence in settle(self.draft, self.context):
+            self.write(consequence, None)
+
+    def lapse_due(self) -> None:
+        """Let go what is due; what is too much for one sweep waits for the next, or for whom it concerns."""
+        due = due_claims(self.draft, self.tail.time_ms)
+        self._is_behind = len(due) >= EXPIRIES_MAX
+        self.lapse(due)
+
+    def lapse(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            if self.draft.get(claim_key(claim)) == claim:  # not changed by what came before it
+                self.follow(lapse(self.draft, claim, self.context()), None)
 
     def take_command(self, command: Command) -> Answer:
-        """End what the command would touch and whose time has come, then decide it and write its entry."""
+        """Let go what the command would touch and whose time has come, then decide it and write its entry."""
         request = command.request
-        ended = touched_leases(self.draft, request.body, self.tail.time_ms)
-        if ended:
-            self.expire(ended)
+        if self._is_behind:
+            self.lapse(touched_claims(self.draft, request.body, self.tail.time_ms))
         context = self.context(command.anchor_is_known)
         outcome = decide(self.draft, request, command.decide, context)
         if not isinstance(outcome, Decision):
             return outcome
-        self.write(outcome, request)
+        self.follow(outcome, request)
         return Recorded(context.seq, outcome.status, outcome.fault)

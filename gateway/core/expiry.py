@@ -1,50 +1,86 @@
-"""Ends leases whose time has come: all that are due, or those a command is about to touch.
+"""Lets go what has come to its end by time alone: everything that is due, or what a command is about to touch.
 
 A lease ends when log time has reached its effective end, never before. Whoever asks, the entry `lease.expired` is
-written first and only then is the resource looked at; so a decision never meets a lease that is live on paper only.
+written first and only then is the resource looked at; so a decision never meets a lease that is live on paper only. The
+same holds for a ticket, and for the delay after a lease that ended badly, which ends without an entry.
 
 Source: docs/protocol.md 7.7, 18.4.
 """
 
 from __future__ import annotations
 
+from gateway.core.holding import end_lease
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted
-from gateway.core.resource import clear, effective_end_ms, leases_on
-from gateway.core.state import HOLIDAY_KEY, Draft, Ended, Lease, counter_at, lease_at
+from gateway.core.resource import claims_on, end_ms
+from gateway.core.settle import lapse_ticket
+from gateway.core.state import (
+    HOLIDAY_KEY,
+    Claim,
+    Delay,
+    Draft,
+    Lease,
+    Ticket,
+    claim_key,
+    counter_at,
+    delay_key,
+    lease_at,
+    ticket_at,
+)
+from gateway.core.trust import lose
 from verifier.entries import resources_of
 from verifier.wire import JsonObject
 
 EXPIRIES_MAX = 256  # In one sweep, so that a mass of expiries never keeps a renewal waiting for long.
 
 
-def due_leases(draft: Draft, t_ms: int) -> tuple[Lease, ...]:
-    """Return the leases whose effective end has come, oldest expiry first, ties by token; at most EXPIRIES_MAX."""
+def due_claims(draft: Draft, t_ms: int) -> tuple[Claim, ...]:
+    """Return what is due, the oldest first, ties by number; at most EXPIRIES_MAX."""
     if t_ms < counter_at(draft, HOLIDAY_KEY):
         return ()
     return draft.due(t_ms, EXPIRIES_MAX)
 
 
-def touched_leases(draft: Draft, body: JsonObject, t_ms: int) -> tuple[Lease, ...]:
-    """Return the leases that a request's body touches and whose effective end has come, in the order of a sweep."""
-    touched = leases_on(draft, resources_of(body))
-    lease_id = body.get("leaseId")
-    named = lease_at(draft, lease_id) if isinstance(lease_id, str) else None
-    if named is not None:
-        touched[named.lease_id] = named
-    ended = [lease for lease in touched.values() if effective_end_ms(draft, lease) <= t_ms]
-    if len(ended) > 1:
-        ended.sort(key=lambda lease: (lease.expires_at_ms, lease.fencing_token))
-    return tuple(ended)
+def touched_claims(draft: Draft, body: JsonObject, t_ms: int) -> tuple[Claim, ...]:
+    """Return what stands on the names of a request and is due, in the order of a sweep."""
+    if t_ms < counter_at(draft, HOLIDAY_KEY):
+        return ()
+    named = _named(draft, body)
+    names = {name for claim in named for name in claim.resources} | set(resources_of(body))
+    touched = {claim_key(claim): claim for claim in (*named, *claims_on(draft, sorted(names)))}
+    due = (claim for claim in touched.values() if claim.due_at_ms <= t_ms)
+    return tuple(sorted(due, key=lambda claim: (claim.due_at_ms, claim.number)))
+
+
+def _named(draft: Draft, body: JsonObject) -> list[Claim]:
+    """Return the lease and the ticket that a body names by id."""
+    lease_id, ticket_id = body.get("leaseId"), body.get("ticketId")
+    lease = lease_at(draft, lease_id) if isinstance(lease_id, str) else None
+    ticket = ticket_at(draft, ticket_id) if isinstance(ticket_id, str) else None
+    return [claim for claim in (lease, ticket) if claim is not None]
+
+
+def lapse(draft: Draft, claim: Claim, context: Context) -> Decision | None:
+    """Do what time has come for, and return its entry; a delay ends without one."""
+    match claim:
+        case Lease():
+            return expire(draft, claim, context)
+        case Ticket():
+            return lapse_ticket(draft, claim, context)
+        case Delay():
+            draft.delete(delay_key(claim.lease_id))
+            return None
 
 
 def expire(draft: Draft, lease: Lease, context: Context) -> Decision:
-    """End a lease whose time has come and return its entry."""
-    assert effective_end_ms(draft, lease) <= context.t_ms, "no lease ends before its time"
+    """End a lease whose time has come and return its entry. Its holder, and who just gave it away, lose trust."""
+    assert end_ms(draft, lease) <= context.t_ms, "no lease ends before its time"
     step = LIFECYCLE[Standing.LIVE, Event.END_REACHED]
     assert step.entry is not None, "an expiry is an entry"
-    until_ms = context.t_ms + context.parameters.idempotency_ms
-    clear(draft, lease, Ended(lease.holder, "expired", context.seq, until_ms))
+    delayed = end_lease(draft, lease, "expired", context)
+    losers = [lease.principal]
+    if lease.giver is not None and lease.expires_at_ms <= lease.giver_until_ms:
+        losers.append(lease.giver)
     members: JsonObject = {
         "resources": list(lease.resources),
         "leaseId": lease.lease_id,
@@ -53,4 +89,4 @@ def expire(draft: Draft, lease: Lease, context: Context) -> Decision:
         "grantSeq": lease.grant_seq,
         "expiresAtMs": lease.expires_at_ms,
     }
-    return granted(step.entry, members)
+    return granted(step.entry, members | delayed | lose(draft, losers, context))

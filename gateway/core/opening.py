@@ -16,7 +16,7 @@ from gateway.core.append import GatewayStep
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.state import HOLIDAY_KEY, Counter, Draft, Operator, Parameters, counter_at, operator_key
 
-RULES = 1
+RULES = 2
 Cause = Literal["start", "recovery"]
 
 

@@ -64,9 +64,9 @@ class Unreceipted:
     detail: Mapping[str, int]
 
 
-def granted(entry: str, members: JsonObject) -> Decision:
-    """Return a success of type `entry`, given as `noun.participle`."""
-    return Decision(full_type(entry), members, 200)
+def granted(entry: str, members: JsonObject, status: int = 200) -> Decision:
+    """Return a success of type `entry`, given as `noun.participle`; 202 says that the asker still waits."""
+    return Decision(full_type(entry), members, status)
 
 
 def refused(entry: str, refusal: Refusal, members: JsonObject) -> Decision:

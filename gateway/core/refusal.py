@@ -68,6 +68,18 @@ AGENT_NOT_FOUND = Refusal(
     "agent_not_found", 106, 404, "never", True,
     "No such agent is enrolled: list the agents and check the DID.",
 )  # fmt: skip
+NAME_NOT_ALLOWED = Refusal(
+    "name_not_allowed", 301, 422, "never", True,
+    "Only a scheme that is registered as unicode takes such a name: use ASCII, or ask an operator to set the scheme.",
+)  # fmt: skip
+MODE_NOT_ALLOWED = Refusal(
+    "mode_not_allowed", 302, 422, "never", True,
+    "An append-only resource is neither overwritten nor deleted: ask for read or append.",
+)  # fmt: skip
+SCHEME_BUSY = Refusal(
+    "scheme_busy", 303, 409, "new_request", True,
+    "Something of this scheme is held or waited for: change the scheme when all of it is free.",
+)  # fmt: skip
 LEDGER_DISPUTED = Refusal(
     "ledger_disputed", 401, 409, "never", True,
     "Two histories of this ledger are known, so nothing is granted: ask its operator.",
@@ -100,6 +112,66 @@ LEASE_HELD = Refusal(
     "lease_held", 408, 409, "new_request", True,
     "Another agent holds it: wait `retryAfterMs`, with some jitter, and ask again.",
 )  # fmt: skip
+LEASE_BROKEN = Refusal(
+    "lease_broken", 410, 409, "never", True,
+    "An operator broke this lease: stop the work it covered, and read the reason in the entry `endedSeq`.",
+)  # fmt: skip
+LEASE_TRANSFERRED = Refusal(
+    "lease_transferred", 411, 409, "never", True,
+    "This lease was handed over to another agent: stop the work it covered.",
+)  # fmt: skip
+LEASE_CHANGED = Refusal(
+    "lease_changed", 412, 409, "never", True,
+    "This lease got another mode and with it a new id and token: use those.",
+)  # fmt: skip
+TOKEN_STALE = Refusal(
+    "token_stale", 413, 409, "new_request", True,
+    "The lease with this token is gone: look again who holds the resource, and decide again.",
+)  # fmt: skip
+HOLD_EXCEEDED = Refusal(
+    "hold_exceeded", 414, 409, "new_request", True,
+    "You held this for as long as is allowed while others wait: release it, then stand in line again.",
+)  # fmt: skip
+LOCK_DELAYED = Refusal(
+    "lock_delayed", 415, 409, "new_request", True,
+    "The last holder did not give this back, so others are kept out until `delayUntilMs`: ask again then.",
+)  # fmt: skip
+NOT_OFFERED = Refusal(
+    "not_offered", 416, 409, "never", True,
+    "This lease was not offered to you: its holder or an operator has to offer it first.",
+)  # fmt: skip
+TOO_MANY_HELD = Refusal(
+    "too_many_held", 417, 429, "new_request", True,
+    "You hold as many resources as one agent may: release some, or name a sub-tree instead of its parts.",
+)  # fmt: skip
+QUEUED = Refusal(
+    "queued", 501, 409, "new_request", True,
+    "Others stand in line for it: ask again with `wait: true` to stand in line too.",
+)  # fmt: skip
+DEADLOCK = Refusal(
+    "deadlock", 502, 409, "never", True,
+    "Waiting would close the circle in `cycle`: release what you hold, then acquire in `acquireOrder`.",
+)  # fmt: skip
+QUEUE_FULL = Refusal(
+    "queue_full", 503, 429, "new_request", True,
+    "The line is as long as it may be: ask again after `retryAfterMs`.",
+)  # fmt: skip
+ALREADY_WAITING = Refusal(
+    "already_waiting", 504, 409, "never", True,
+    "You stand in line for it already: claim or cancel the ticket `ticketId`.",
+)  # fmt: skip
+TICKET_UNKNOWN = Refusal(
+    "ticket_unknown", 505, 404, "never", True,
+    "No such ticket is known here: check its id, or stand in line again.",
+)  # fmt: skip
+TICKET_NOT_YOURS = Refusal(
+    "ticket_not_yours", 506, 403, "never", True,
+    "Another agent stands in line with this ticket: only its holder may claim or cancel it.",
+)  # fmt: skip
+TICKET_ENDED = Refusal(
+    "ticket_ended", 507, 409, "never", True,
+    "This ticket was used, cancelled or has lapsed, as the entry `endedSeq` says: stand in line again if need be.",
+)  # fmt: skip
 DECISION_FAILED = Refusal(
     "decision_failed", 901, 500, "new_request", True,
     "The gateway could not decide, so nothing was granted: tell its operator the sequence number.",
@@ -115,13 +187,31 @@ TABLE: tuple[Refusal, ...] = (
     OPERATOR_REQUIRED,
     AGENT_NOT_FOUND,
     LEDGER_DISPUTED,
+    SCHEME_BUSY,
+    NAME_NOT_ALLOWED,
+    MODE_NOT_ALLOWED,
+    TICKET_UNKNOWN,
+    TICKET_NOT_YOURS,
+    TICKET_ENDED,
     LEASE_UNKNOWN,
     LEASE_NOT_YOURS,
     LEASE_RELEASED,
     LEASE_EXPIRED,
+    LEASE_BROKEN,
+    LEASE_TRANSFERRED,
+    LEASE_CHANGED,
     LEASE_MISMATCH,
     NOT_HOLDER,
+    TOKEN_STALE,
+    NOT_OFFERED,
+    HOLD_EXCEEDED,
+    TOO_MANY_HELD,
+    ALREADY_WAITING,
+    QUEUE_FULL,
+    DEADLOCK,
     LEASE_HELD,
+    LOCK_DELAYED,
+    QUEUED,
     DECISION_FAILED,
 )
 

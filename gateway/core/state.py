@@ -14,12 +14,13 @@ Source: docs/protocol.md, records.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_type_hints
 
+from gateway.core.terms import PASSED, TICKETS, by, filed_under, of_operator
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical, parse_canonical
 
 RECORD_BYTES_MAX = 65_536  # A lease on 256 resources of 16 KiB together stays far below.
@@ -40,8 +41,23 @@ class Operator(NamedTuple):
     did: str
 
 
+class Scheme(NamedTuple):
+    """How names of one scheme share and fold, as an operator set it. `seq` is the entry that did."""
+
+    name: str
+    class_name: str
+    is_folding: bool
+    is_unicode: bool
+    lock_delay_ms: int
+    max_hold_ms: int
+    seq: int
+
+
 class Lease(NamedTuple):
-    """A live lease. It exists under its key until the entry that ends it is written."""
+    """A live lease. It exists under its key until the entry that ends it is written.
+
+    `giver` handed it over, and answers for it as well if it runs out until `giver_until_ms`.
+    """
 
     lease_id: str
     holder: str
@@ -55,16 +71,123 @@ class Lease(NamedTuple):
     ttl_ms: int
     expires_at_ms: int
     hold_until_ms: int
+    giver: str | None = None
+    giver_until_ms: int = 0
+
+    @property
+    def due_at_ms(self) -> int:
+        return self.expires_at_ms
+
+    @property
+    def number(self) -> int:
+        return self.grant_seq
 
 
-class Held(NamedTuple):
-    """The ids of the live leases on one resource, oldest first."""
+class Handover(NamedTuple):
+    """The offer of a live lease to another actor. An operator's offer goes past those who wait."""
 
-    lease_ids: tuple[str, ...]
+    lease_id: str
+    to_did: str
+    by: str
+    seq: int
+    is_operator: bool
+
+
+class Delay(NamedTuple):
+    """What a lease that ended badly leaves behind: others are kept out for a while; its former holder is not."""
+
+    lease_id: str
+    holder: str
+    resources: tuple[str, ...]
+    mode: str
+    seq: int
+    ends_at_ms: int
+
+    @property
+    def due_at_ms(self) -> int:
+        return self.ends_at_ms
+
+    @property
+    def number(self) -> int:
+        return self.seq
+
+
+class Ticket(NamedTuple):
+    """A place in line. `seq` is its number: lower goes first. Offered while `claim_by_ms` is a time.
+
+    Only a ticket for several resources has `passes` (how often a later one went first), `reserve_at_ms` (when it has
+    been first for so long that it may keep what is free) and `reserve_until_ms`. `is_passed`: granting it now would
+    close a cycle, so the next in line is served meanwhile.
+    """
+
+    ticket_id: str
+    actor: str
+    principal: str
+    on_behalf_of: str
+    resources: tuple[str, ...]
+    mode: str
+    ttl_ms: int
+    seq: int
+    queued_at_ms: int
+    poll_by_ms: int
+    give_up_by_ms: int
+    claim_by_ms: int | None = None
+    passes: int = 0
+    reserve_at_ms: int | None = None
+    reserve_until_ms: int | None = None
+    is_passed: bool = False
+
+    @property
+    def holder(self) -> str:
+        """Who waits, under the name it has in leases and delays."""
+        return self.actor
+
+    @property
+    def deadline_ms(self) -> int:
+        """Return when the ticket lapses, before any holiday."""
+        if self.claim_by_ms is not None:
+            return min(self.claim_by_ms, self.give_up_by_ms)
+        lapses = (self.poll_by_ms, self.give_up_by_ms, self.reserve_until_ms)
+        return min(lapse for lapse in lapses if lapse is not None)
+
+    @property
+    def due_at_ms(self) -> int:
+        """Return when something happens to it by time alone: it lapses, or it may reserve."""
+        if self.reserve_at_ms is None or self.claim_by_ms is not None or self.reserve_until_ms is not None:
+            return self.deadline_ms
+        return min(self.deadline_ms, self.reserve_at_ms)
+
+    @property
+    def number(self) -> int:
+        return self.seq
+
+
+class Edge(NamedTuple):
+    """The latest plain acquire of an actor that a lease refused: as long as it counts, the actor waits for that."""
+
+    actor: str
+    resource: str
+    mode: str
+    seq: int
+    until_ms: int
+
+
+class Principal(NamedTuple):
+    """What is counted of one principal: its trust in milli-points, and how many names its live leases have.
+
+    `trust_seq` is the last entry that changed the trust. `gained` is what releases have added since `gain_since_ms`.
+    """
+
+    did: str
+    trust: int
+    trust_seq: int | None
+    gain_since_ms: int
+    gained: int
+    held: int
 
 
 class Waits(NamedTuple):
-    """How often a principal was refused a resource without a break, and by which lease last."""
+    """How often a principal was refused a resource without a break; `lease_id` is the lease that did last, if any."""
 
     actor: str
     principal: str
@@ -72,7 +195,7 @@ class Waits(NamedTuple):
     waits: int
     since_ms: int
     refused_at_ms: int
-    lease_id: str
+    lease_id: str | None
     until_ms: int
 
 
@@ -89,10 +212,13 @@ class Dispute(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a lease ended, kept for a day so that late calls get a precise answer."""
+    """How a lease or ticket ended, kept for a day so that late calls get a precise answer.
+
+    `actor` held it. A token that an operator broke is kept likewise; then `actor` is the operator.
+    """
 
     actor: str
-    how: Literal["released", "expired"]
+    how: Literal["released", "expired", "broken", "transferred", "changed", "claimed", "cancelled", "removed"]
     seq: int
     until_ms: int
 
@@ -113,30 +239,44 @@ class Nonce(NamedTuple):
     until_ms: int
 
 
-Record: TypeAlias = Agent | Operator | Lease | Held | Waits | Counter | Dispute | Ended | Idempotency | Nonce
+Claim: TypeAlias = Lease | Delay | Ticket  # what stands on resources, and is found by name
+Record: TypeAlias = (
+    Agent | Operator | Scheme | Claim | Handover | Edge | Principal | Waits | Counter | Dispute | Ended | Idempotency
+    | Nonce
+)  # fmt: skip
 Change: TypeAlias = tuple[str, Record | None, int | None]
 
 TOKEN_KEY = "ledger/token"
 HOLIDAY_KEY = "ledger/holiday"
 DISPUTE_KEY = "ledger/dispute"
+TICKETS_KEY = "ledger/tickets"  # how many there are
 
 # Hot records live in memory; cold ones are looked up in the store, by key, for each batch.
-HOT_PREFIXES = ("agent/", "operator/", "lease/", "held/", "wait/", "ledger/")
+HOT_PREFIXES = (
+    "agent/", "operator/", "scheme/", "lease/", "delay/", "ticket/", "handover/", "edge/", "principal/", "wait/",
+    "ledger/",
+)  # fmt: skip
 COLD_PREFIXES = ("ended/", "idem/", "nonce/")
-# Records the store may drop, in any order, once their due time is not after log time. A lease has none: only its
-# `lease.expired` entry may remove it.
-EXPENDABLE_PREFIXES = ("wait/", "ended/", "idem/", "nonce/")
+# Records the store may drop, in any order, once their due time is not after log time. What stands on resources has
+# none: only a decision removes it.
+EXPENDABLE_PREFIXES = ("wait/", "edge/", "ended/", "idem/", "nonce/")
 
 _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
     {
         "agent": Agent,
         "operator": Operator,
+        "scheme": Scheme,
         "lease": Lease,
-        "held": Held,
+        "delay": Delay,
+        "ticket": Ticket,
+        "handover": Handover,
+        "edge": Edge,
+        "principal": Principal,
         "wait": Waits,
         TOKEN_KEY: Counter,
         HOLIDAY_KEY: Counter,
         DISPUTE_KEY: Dispute,
+        TICKETS_KEY: Counter,
         "ended": Ended,
         "idem": Idempotency,
         "nonce": Nonce,
@@ -156,16 +296,41 @@ def lease_key(lease_id: str) -> str:
     return f"lease/{lease_id}"
 
 
-def held_key(resource: str) -> str:
-    return f"held/{resource}"
+def scheme_key(name: str) -> str:
+    return f"scheme/{name}"
+
+
+def delay_key(lease_id: str) -> str:
+    return f"delay/{lease_id}"
+
+
+def ticket_key(ticket_id: str) -> str:
+    return f"ticket/{ticket_id}"
+
+
+def handover_key(lease_id: str) -> str:
+    return f"handover/{lease_id}"
+
+
+def edge_key(actor: str) -> str:
+    return f"edge/{actor}"
+
+
+def principal_key(did: str) -> str:
+    return f"principal/{did}"
 
 
 def wait_key(principal: str, resource: str) -> str:
     return f"wait/{principal}/{resource}"
 
 
-def ended_key(lease_id: str) -> str:
-    return f"ended/{lease_id}"
+def ended_key(name: str) -> str:
+    """Return the key of an end: of a lease or ticket by its id, of a broken token by `broken_name`."""
+    return f"ended/{name}"
+
+
+def broken_name(fencing_token: int) -> str:
+    return f"B{fencing_token}"
 
 
 def idempotency_key(principal: str, key: str) -> str:
@@ -199,7 +364,7 @@ def _camel(name: str) -> str:
 
 def _spelled(hint: object) -> str:
     """Return a type as its annotation spells it: `int`, `str | None`, `tuple[str, ...]`."""
-    return hint.__name__ if hint in (int, str) else str(hint).removeprefix("typing.")
+    return hint.__name__ if hint in (int, str, bool) else str(hint).removeprefix("typing.")
 
 
 # By kind, each member's name in the store and what may stand there.
@@ -229,11 +394,12 @@ def decode_record(key: str, data: bytes) -> Record:
     return kind(*(_field(members[member], annotation) for member, annotation in annotations.items()))
 
 
-def _field(value: JsonValue, annotation: str) -> int | str | tuple[str, ...] | None:
+def _field(value: JsonValue, annotation: str) -> int | str | bool | tuple[str, ...] | None:
     """Return one stored value as the type its kind declares."""
     match value:
         case bool():
-            pass
+            if annotation == "bool":
+                return value
         case int() if annotation.startswith("int"):
             return value
         case str() if annotation.startswith(("str", "Literal")):
@@ -247,37 +413,80 @@ def _field(value: JsonValue, annotation: str) -> int | str | tuple[str, ...] | N
     raise Malformed(f"record member is not of type {annotation}")
 
 
+def terms_of(record: Record) -> tuple[str, ...]:
+    """Return the words under which a record is found beside its key; nothing for a kind that is only looked up."""
+    match record:
+        case Ticket():
+            passed = (PASSED,) if record.is_passed else ()
+            who = (by(record.actor), of_operator(record.on_behalf_of))
+            return (*_name_terms(record.resources), *who, TICKETS, *passed)
+        case Lease() | Delay():
+            return (*_name_terms(record.resources), by(record.holder))
+    return ()
+
+
+def _name_terms(resources: tuple[str, ...]) -> tuple[str, ...]:
+    if len(resources) == 1:
+        return filed_under(resources[0])
+    return tuple({term: None for name in resources for term in filed_under(name)})
+
+
 class View(Protocol):
     """Records as they stand at the head of the ledger. Reading never changes anything."""
 
     def get(self, key: str) -> Record | None:
         """Return the record, or None. Records past their due time may still be there."""
 
-    def due(self, t_ms: int, limit: int) -> Iterable[Lease]:
-        """Return at most `limit` live leases with `expires_at_ms` ≤ `t_ms`, oldest expiry first, ties by token."""
+    def near(self, term: str) -> Collection[str]:
+        """Return the keys of leases, delays and tickets filed under `term`. Their order means nothing."""
+
+    def due(self, t_ms: int, limit: int) -> Iterable[Claim]:
+        """Return at most `limit` records with `due_at_ms` ≤ `t_ms`, the oldest first, ties by number."""
 
 
 class Draft:
     """A view plus the changes decided so far in this batch; the view below is never touched."""
 
-    __slots__ = ("_below", "_changes", "_undo", "_view")
+    __slots__ = ("_below", "_changes", "_near", "_stirred", "_undo", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._below = view.get
         self._changes: dict[str, Record | None] = {}
         self._undo: list[tuple[str, bool, Record | None]] = []
+        self._near: dict[str, dict[str, None]] = {}  # of what was put in this batch; may name what is gone again
+        self._stirred: list[Claim] = []
 
     def get(self, key: str) -> Record | None:
         return self._changes[key] if key in self._changes else self._below(key)
 
+    def near(self, term: str) -> Collection[str]:
+        """Return the keys filed under `term`; `get` says whether the record is still there and still like that."""
+        below, own = self._view.near(term), self._near.get(term)
+        return below if own is None else {**dict.fromkeys(below), **own}
+
     def put(self, key: str, record: Record | None) -> None:
         """Put a record under its key; None takes away what is there."""
+        before = self.get(key)
         self._undo.append((key, key in self._changes, self._changes.get(key)))
         self._changes[key] = record
+        for claim in (before, record):
+            if isinstance(claim, Claim):
+                self._stirred.append(claim)
+        if record is not None:
+            for term in terms_of(record):
+                self._near.setdefault(term, {})[key] = None
 
     def delete(self, key: str) -> None:
         self.put(key, None)
+
+    def take_stirred(self) -> list[Claim]:
+        """Return what was put or taken away since the last call, before and after: settling looks at its names.
+
+        It may hold what a rollback has undone; settling then finds nothing to do.
+        """
+        stirred, self._stirred = self._stirred, []
+        return stirred
 
     def savepoint(self) -> int:
         """Return a mark that `rollback` understands."""
@@ -292,13 +501,23 @@ class Draft:
             else:
                 del self._changes[key]
 
-    def due(self, t_ms: int, limit: int) -> tuple[Lease, ...]:
-        """Return due leases of the view that this draft has not ended or extended."""
-        return tuple(lease for lease in self._view.due(t_ms, limit) if self.get(lease_key(lease.lease_id)) == lease)
+    def due(self, t_ms: int, limit: int) -> tuple[Claim, ...]:
+        """Return due records of the view that this draft has neither ended nor changed."""
+        return tuple(claim for claim in self._view.due(t_ms, limit) if self.get(claim_key(claim)) == claim)
 
     def changes(self) -> tuple[Change, ...]:
         """Return (key, record or None when deleted, due time) for each changed key, in order of first change."""
         return tuple((key, record, due_ms_of(record) if record else None) for key, record in self._changes.items())
+
+
+def claim_key(claim: Claim) -> str:
+    match claim:
+        case Lease():
+            return lease_key(claim.lease_id)
+        case Delay():
+            return delay_key(claim.lease_id)
+        case Ticket():
+            return ticket_key(claim.ticket_id)
 
 
 def agent_at(view: Draft | View, did: str) -> Agent | None:
@@ -313,11 +532,37 @@ def lease_at(view: Draft | View, lease_id: str) -> Lease | None:
     return record
 
 
-def held_at(view: Draft | View, resource: str) -> tuple[str, ...]:
-    """Return the ids of the live leases on `resource`."""
-    record = view.get(held_key(resource))
-    assert record is None or isinstance(record, Held), "a held key holds lease ids"
-    return record.lease_ids if record else ()
+def ticket_at(view: Draft | View, ticket_id: str) -> Ticket | None:
+    record = view.get(ticket_key(ticket_id))
+    assert record is None or isinstance(record, Ticket), "a ticket key holds a ticket"
+    return record
+
+
+def handover_at(view: Draft | View, lease_id: str) -> Handover | None:
+    record = view.get(handover_key(lease_id))
+    assert record is None or isinstance(record, Handover), "a handover key holds an offer"
+    return record
+
+
+def scheme_at(view: Draft | View, name: str) -> Scheme | None:
+    """Return what an operator set for a scheme, None for one that nobody has set."""
+    record = view.get(scheme_key(name))
+    assert record is None or isinstance(record, Scheme), "a scheme key holds a scheme"
+    return record
+
+
+def edge_at(view: Draft | View, actor: str, t_ms: int) -> Edge | None:
+    """Return the refused acquire for which an actor counts as waiting at `t_ms`."""
+    record = view.get(edge_key(actor))
+    assert record is None or isinstance(record, Edge), "an edge key holds an edge"
+    return record if record and t_ms < record.until_ms else None
+
+
+def principal_at(view: Draft | View, did: str, parameters: Parameters) -> Principal:
+    """Return what is counted of a principal; one that never did anything stands at the start."""
+    record = view.get(principal_key(did))
+    assert record is None or isinstance(record, Principal), "a principal key holds a principal"
+    return record or Principal(did, parameters.trust_start, None, 0, 0, 0)
 
 
 def counter_at(view: Draft | View, key: str) -> int:
@@ -334,9 +579,9 @@ def waits_at(view: Draft | View, principal: str, resource: str, t_ms: int) -> Wa
     return record if record and t_ms < record.until_ms else None
 
 
-def ended_at(view: Draft | View, lease_id: str, t_ms: int) -> Ended | None:
-    """Return how a lease ended, as long as that is remembered at `t_ms`."""
-    record = view.get(ended_key(lease_id))
+def ended_at(view: Draft | View, name: str, t_ms: int) -> Ended | None:
+    """Return how the lease or ticket of this id ended, as long as that is remembered at `t_ms`."""
+    record = view.get(ended_key(name))
     assert record is None or isinstance(record, Ended), "an ended key holds an end"
     return record if record and t_ms < record.until_ms else None
 
@@ -373,6 +618,24 @@ class Parameters:
     max_hold_ms: int = 3_600_000
     rate_per_second: int = 20
     rate_burst: int = 200
+    poll_ms: int = 30_000
+    claim_ms: int = 10_000
+    wait_max_ms: int = 3_600_000
+    queue_per_resource: int = 256
+    queue_per_principal: int = 64
+    queue_total: int = 10_000
+    lock_delay_ms: int = 0
+    deadlock_nodes: int = 1_000
+    passes_max: int = 32
+    reserve_after_ms: int = 60_000
+    trust_start: int = 50_000
+    trust_max: int = 100_000
+    trust_gain: int = 500
+    trust_gain_hold_ms: int = 1_000
+    trust_gain_max: int = 1_000
+    trust_gain_window_ms: int = 3_600_000
+    trust_loss: int = 5_000
+    held_per_principal: int = 4_096
 
     def members(self) -> JsonObject:
         """Return the member `parameters` of entry 0."""

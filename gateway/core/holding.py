@@ -1,0 +1,116 @@
+"""How a lease begins and ends: the records that go with it, whatever the reason.
+
+Every beginning has a new id and a new token, so that one token is one lease; every end is remembered for a day. Who may
+begin or end one is decided elsewhere (`lease.py`, `wait.py`, `handover.py`, `breaking.py`, `expiry.py`).
+
+Source: docs/protocol.md 7, 8.1.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gateway.core.outcome import Context
+from gateway.core.resource import Ask, lock_delay_ms, scheme_rows
+from gateway.core.state import (
+    TOKEN_KEY,
+    Counter,
+    Delay,
+    Draft,
+    Ended,
+    Lease,
+    counter_at,
+    delay_key,
+    edge_key,
+    ended_key,
+    handover_key,
+    lease_key,
+    principal_at,
+    principal_key,
+    wait_key,
+)
+from verifier.wire import JsonObject
+
+How = Literal["released", "expired", "broken", "transferred", "changed"]
+ABNORMAL = frozenset({"expired", "broken"})
+
+
+def begin_lease(
+    draft: Draft,
+    ask: Ask,
+    context: Context,
+    *,
+    principal: str,
+    on_behalf_of: str,
+    ttl_ms: int,
+    hold_until_ms: int,
+    giver: str | None = None,
+) -> Lease:
+    """Put a new lease of `ask.actor` in force. It ends the actor's wait on these names, and its edge."""
+    token = max(counter_at(draft, TOKEN_KEY) + 1, context.t_ms * 1_000)
+    lease = Lease(
+        lease_id=f"L{context.seq}",
+        holder=ask.actor,
+        principal=principal,
+        on_behalf_of=on_behalf_of,
+        resources=ask.resources,
+        mode=ask.mode,
+        fencing_token=token,
+        grant_seq=context.seq,
+        granted_at_ms=context.t_ms,
+        ttl_ms=ttl_ms,
+        expires_at_ms=context.t_ms + ttl_ms,
+        hold_until_ms=hold_until_ms,
+        giver=giver,
+        giver_until_ms=0 if giver is None else context.t_ms + ttl_ms,
+    )
+    draft.put(TOKEN_KEY, Counter(token))
+    draft.put(lease_key(lease.lease_id), lease)
+    _count_held(draft, lease, len(lease.resources), context)
+    forget_edge(draft, ask.actor)
+    for resource in ask.resources:
+        if draft.get(wait_key(principal, resource)) is not None:
+            draft.delete(wait_key(principal, resource))
+    return lease
+
+
+def end_lease(draft: Draft, lease: Lease, how: How, context: Context) -> JsonObject:
+    """Take a lease away and remember how it ended; return the member `delayUntilMs` when others are kept out now."""
+    until_ms = context.t_ms + context.parameters.idempotency_ms
+    draft.delete(lease_key(lease.lease_id))
+    draft.put(ended_key(lease.lease_id), Ended(lease.holder, how, context.seq, until_ms))
+    if draft.get(handover_key(lease.lease_id)) is not None:
+        draft.delete(handover_key(lease.lease_id))
+    _count_held(draft, lease, -len(lease.resources), context)
+    delay_ms = lock_delay_ms(draft, lease.resources, context.parameters) if how in ABNORMAL else 0
+    if delay_ms == 0:
+        return {}
+    ends_at_ms = context.t_ms + delay_ms
+    delay = Delay(lease.lease_id, lease.holder, lease.resources, lease.mode, context.seq, ends_at_ms)
+    draft.put(delay_key(lease.lease_id), delay)
+    return {"delayUntilMs": ends_at_ms}
+
+
+def forget_edge(draft: Draft, actor: str) -> None:
+    """An actor that was granted or gave back anything no longer waits for what refused it before."""
+    if draft.get(edge_key(actor)) is not None:
+        draft.delete(edge_key(actor))
+
+
+def _count_held(draft: Draft, lease: Lease, change: int, context: Context) -> None:
+    before = principal_at(draft, lease.principal, context.parameters)
+    draft.put(principal_key(lease.principal), before._replace(held=before.held + change))
+
+
+def lease_members(draft: Draft, lease: Lease) -> JsonObject:
+    """Return what every entry says about a lease that goes on."""
+    return {
+        "resources": list(lease.resources),
+        "mode": lease.mode,
+        "schemes": scheme_rows(draft, lease.resources),
+        "leaseId": lease.lease_id,
+        "fencingToken": lease.fencing_token,
+        "ttlMs": lease.ttl_ms,
+        "expiresAtMs": lease.expires_at_ms,
+        "holdUntilMs": lease.hold_until_ms,
+    }
