@@ -13,13 +13,14 @@ Rules that the shape of a leaf cannot show (checked over a whole ledger): `seq` 
 changes only at `service.started`, by one; `timeMs` never decreases; `prev` is the SHA-256 of the previous leaf's bytes;
 `genesis` is the RFC 6962 leaf hash of entry 0 (64 zeros in entry 0 itself).
 
-Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 21 (limits). Design: security.md §1–4, 8, decisions.md §2, 7.
+Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 24.2 (cycles), 21 (limits).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
@@ -39,8 +40,15 @@ from verifier.wire import (
 )
 
 # Units are in the names; each bound is repeated in docs/protocol.md 21.
+RULES_VERSION = 2  # of the decisions; entry 0 names it
 TTL_MS_MIN, TTL_MS_MAX, TTL_MS_DEFAULT = 1_000, 3_600_000, 30_000
+GIVE_UP_MS_MIN, GIVE_UP_MS_MAX = 1_000, 3_600_000  # the longest is the default
+LOCK_DELAY_MS_MAX = 3_600_000
+HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 2_592_000_000  # 30 days
+TRUST_CHANGE_MAX = 100_000
 RESOURCES_MAX = 256  # names in one request
+WAIT_RESOURCES_MAX = 16  # names in a request that waits
+SCHEMES_MAX = 16  # different schemes in one request
 RESOURCE_BYTES_MAX = 1_024  # one name
 RESOURCES_BYTES_MAX = 16_384  # all names of one request together
 SKEW_MS = 30_000  # a signature's window is widened by this much on both sides
@@ -48,10 +56,12 @@ WINDOW_S_MAX = 300  # expires − created
 IDEMPOTENCY_MS = 86_400_000  # a key belongs to its first request for this much log time
 TIME_MS_MAX = 4_102_444_800_000 * 2  # year 2229; keeps timeMs × 1,000 below 2^53
 LEAF_BYTES_LARGEST = 63_600  # no leaf of this table is larger; tests/verifier/test_entries.py builds the worst one
+CYCLE_ROWS_MAX = 64
+CYCLE_NAME_BYTES_MAX = 4_096  # of the rows' resources together
 ZERO_HASH = "0" * 64
 GATEWAY = "gateway"  # the actor of entries that the gateway itself causes
 
-# Entry 0 names every parameter that decisions depend on; these are the values of rules version 1.
+# Entry 0 names every parameter that decisions depend on; these are the values of RULES_VERSION.
 PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
     {
         "ttlMinMs": TTL_MS_MIN,
@@ -68,6 +78,24 @@ PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
         "maxHoldMs": 3_600_000,
         "ratePerSecond": 20,
         "rateBurst": 200,
+        "pollMs": 30_000,
+        "claimMs": 10_000,
+        "waitMaxMs": GIVE_UP_MS_MAX,
+        "queuePerResource": 256,
+        "queuePerPrincipal": 64,
+        "queueTotal": 10_000,
+        "lockDelayMs": 0,
+        "deadlockNodes": 1_000,
+        "passesMax": 32,
+        "reserveAfterMs": 60_000,
+        "trustStart": 50_000,
+        "trustMax": 100_000,
+        "trustGain": 500,
+        "trustGainHoldMs": 1_000,
+        "trustGainMax": 1_000,
+        "trustGainWindowMs": 3_600_000,
+        "trustLoss": 5_000,
+        "heldPerPrincipal": 4_096,
     }
 )
 
@@ -139,11 +167,29 @@ def full_type(name: str) -> str:
 
 # --- resources ------------------------------------------------------------------------------------------------------
 
-# Printable ASCII without space and * " \ < > ` ; the slash separates segments. Source: security.md §8.
-_SEGMENT = r"(?!\.{1,2}(?:/|\Z))[!#-)+-.0-;=?-\[\]-_a-~]{1,255}"
-RESOURCE_PATTERN = rf"[a-z][a-z0-9-]{{0,31}}:{_SEGMENT}(?:/{_SEGMENT}){{0,31}}"
-_RESOURCE = re.compile(RESOURCE_PATTERN, re.ASCII)
-_SCHEME = re.compile(r"[a-z][a-z0-9-]{0,31}:", re.ASCII)
+CLASSES = ("read-safe", "exclusive", "append-only", "irreversible")
+MODES = ("read", "append", "write", "delete")  # each weaker than the next
+
+# Printable ASCII without space and * " \ < > ` ; the slash separates segments. Only the last segment may be `**`.
+_PLAIN = r"!#-)+-.0-;=?-\[\]-_a-~"
+_SCHEME_NAME = "[a-z][a-z0-9-]{0,31}"
+
+
+def _pattern(characters: str) -> str:
+    segment = rf"(?:(?!\.{{1,2}}(?:/|\Z))[{characters}]{{1,255}}|\*\*\Z)"
+    return rf"{_SCHEME_NAME}:{segment}(?:/{segment}){{0,31}}"
+
+
+RESOURCE_PATTERN = _pattern(_PLAIN + "\u0080-\U0010ffff")
+_ASCII_RESOURCE, _ANY_RESOURCE = re.compile(_pattern(_PLAIN)), re.compile(RESOURCE_PATTERN)
+_SCHEME = re.compile(f"{_SCHEME_NAME}:")
+# What is seen as nothing at all (the property Default_Ignorable_Code_Point, which Python's tables lack).
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_FORBIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Zs", "Zl", "Zp"))  # control, format, surrogate, private, separators
+_LOWERED = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def check_resource(name: str) -> None:
@@ -157,38 +203,98 @@ def check_resource(name: str) -> None:
 
 
 def resource_hint(name: str) -> str | None:
-    """Return None for a good resource name, else one sentence that says what to change."""
-    if len(name) <= RESOURCE_BYTES_MAX and _RESOURCE.fullmatch(name):
+    """Return None for a good resource name, else one sentence that says what to change.
+
+    Code points unassigned in this Python are let pass: whoever takes names in asks `is_assigned` too.
+    """
+    if len(name) <= RESOURCE_BYTES_MAX and _ASCII_RESOURCE.fullmatch(name):
         return None
-    if not name.isascii():
-        return "only printable ASCII is allowed in names of this version; encode other characters"
+    if not name.isascii() and _ANY_RESOURCE.fullmatch(name):
+        return _unicode_hint(name)
     if len(name) > RESOURCE_BYTES_MAX:
         return f"at most {RESOURCE_BYTES_MAX:,} bytes are allowed; use a shorter name"
     if "\\" in name:
         return "use / instead of \\ between segments"
     if not _SCHEME.match(name):
-        return "write scheme:path, for example repo:app/src/main.py; a scheme is [a-z][a-z0-9-]{0,31}"
+        return f"write scheme:path, for example repo:app/src/main.py; a scheme is {_SCHEME_NAME}"
     return _path_hint(name.partition(":")[2])
 
 
 def _path_hint(path: str) -> str:
     """Name the first thing that is wrong with the part of a resource after its scheme."""
     segments = path.split("/")
-    if segments[-1] == "**":
-        return "sub-trees are not supported yet; name each resource"
     if "" in segments:
         return "empty segments are refused; remove the doubled, first or last /"
     if "." in segments or ".." in segments:
         return "the segments . and .. are refused; write the plain path"
     if len(segments) > 32 or any(len(segment) > 255 for segment in segments):
         return "a path has 1 to 32 segments of 1 to 255 bytes"
-    return 'printable ASCII without space and * " < > ` is allowed in segments'
+    if "*" in path:
+        return "* stands only as the last segment **, which means the whole sub-tree"
+    return 'printable characters without space and * " < > ` are allowed in segments'
 
 
-def schemes_of(resources: tuple[str, ...]) -> list[JsonValue]:
-    """Return the member `schemes` of a grant: each scheme once, sorted, with its class (exclusive in version 1)."""
-    names = sorted({name.partition(":")[0] for name in resources})
-    return [{"class": "exclusive", "name": name} for name in names]
+def _unicode_hint(name: str) -> str | None:
+    """What a name that is not ASCII must be beside its form: short in bytes, visible, and spelled in one way only."""
+    if any(unicodedata.category(c) in _FORBIDDEN for c in name) or _IGNORABLE.search(name):
+        return "characters that can't be seen (control, format, private, space, ignorable) are refused; leave them out"
+    if byte_length(name) > RESOURCE_BYTES_MAX or any(byte_length(part) > 255 for part in name.split("/")):
+        return f"at most {RESOURCE_BYTES_MAX:,} bytes are allowed, 255 in a segment; use a shorter name"
+    if is_assigned(name) and not unicodedata.is_normalized("NFC", name):
+        return f"the name is not in the normal form NFC; write {unicodedata.normalize('NFC', name)}"
+    return None
+
+
+def is_assigned(name: str) -> bool:
+    """Say whether this Python knows every character of a name; without that its normal form can't be judged."""
+    return name.isascii() or all(unicodedata.category(c) != "Cn" for c in name)
+
+
+def byte_length(text: str) -> int:
+    """Return how many bytes a text without lone surrogates has in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def scheme_of(name: str) -> str:
+    """Return the scheme of a good resource name: "repo" of "repo:app/**"."""
+    return name.partition(":")[0]
+
+
+def key_of(name: str, is_folding: bool) -> str:
+    """Return what names are compared by: the name, with A to Z lowered where its scheme folds case."""
+    if not is_folding:
+        return name
+    return name.lower() if name.isascii() else name.translate(_LOWERED)
+
+
+def covers(a_key: str, b_key: str) -> bool:
+    """Say whether `a_key` names everything that `b_key` names: the same, or a sub-tree around it.
+
+    `x/**` covers x and whatever begins with `x/`; `s:**` covers the scheme s. Source: docs/protocol.md 3.3.
+    """
+    if a_key == b_key:
+        return True
+    if not a_key.endswith("**"):
+        return False
+    inside = a_key[:-2]  # ends with the slash or the colon
+    return b_key.startswith(inside) or b_key == inside[:-1]
+
+
+def overlaps(a_key: str, b_key: str) -> bool:
+    """Say whether something is named by both: equal keys, or one covers the other."""
+    return covers(a_key, b_key) or covers(b_key, a_key)
+
+
+def may_share(scheme_class: str, mode_a: str, mode_b: str) -> bool:
+    """Say whether leases of two actors in these modes may live on one resource. Source: docs/protocol.md 7.9."""
+    if scheme_class == "read-safe":
+        return mode_a == mode_b == "read"
+    return scheme_class == "append-only" and {mode_a, mode_b} <= {"read", "append"}
+
+
+def is_mode_allowed(scheme_class: str, mode: str) -> bool:
+    """Say whether a class has this mode at all: what is append-only is neither written nor deleted."""
+    return scheme_class != "append-only" or mode in ("read", "append")
 
 
 def resources_of(body: JsonObject) -> tuple[str, ...]:
@@ -303,7 +409,11 @@ def _are_resources(value: JsonValue) -> bool:
     if type(value) is not list or not 1 <= len(value) <= RESOURCES_MAX:
         return False
     names = {name for name in value if type(name) is str and resource_hint(name) is None}
-    return len(names) == len(value) and sum(map(len, names)) <= RESOURCES_BYTES_MAX
+    return (
+        len(names) == len(value)
+        and byte_length("".join(names)) <= RESOURCES_BYTES_MAX
+        and (len(names) <= SCHEMES_MAX or len(set(map(scheme_of, names))) <= SCHEMES_MAX)
+    )
 
 
 def _are_sorted_resources(value: JsonValue) -> bool:
@@ -325,15 +435,39 @@ def _explain_resources(value: JsonValue) -> str | None:
             return f"name {index}: {hint}"
     if len(set(map(str, value))) != len(value):
         return "the same name is in the list twice; name each resource once"
+    if len({scheme_of(str(name)) for name in value[:RESOURCES_MAX]}) > SCHEMES_MAX:
+        return "too many different schemes; ask in several requests"
     return None
 
 
 def _are_schemes(value: JsonValue) -> bool:
-    """Sorted by name, each once. The class of every scheme is `exclusive` in rules version 1."""
-    if type(value) is not list or not 1 <= len(value) <= RESOURCES_MAX or not all(map(_SCHEME_CLASS.check, value)):
+    """Sorted by name, each once."""
+    if type(value) is not list or not 1 <= len(value) <= SCHEMES_MAX or not all(map(_SCHEME_ROW.check, value)):
         return False
-    names = [str(row["name"]) for row in value if isinstance(row, dict)]
-    return names == sorted(set(names))
+    names = [row["name"] for row in value if isinstance(row, dict)]
+    return names == sorted(set(map(str, names)))
+
+
+def _is_cycle(value: JsonValue) -> bool:
+    """A list of rows; each waits either for a lease or behind a ticket, the last for a lease."""
+    if type(value) is not list or not 2 <= len(value) <= CYCLE_ROWS_MAX or not all(map(_CYCLE_ROW.check, value)):
+        return False
+    rows = rows_of(value)
+    is_open = any(("fencingToken" in row) == ("aheadId" in row) for row in rows) or "aheadId" in rows[-1]
+    return not is_open and byte_length("".join(str(row["resource"]) for row in rows)) <= CYCLE_NAME_BYTES_MAX
+
+
+def _is_acquire_order(value: JsonValue) -> bool:
+    """Sorted, no duplicates: the distinct resources of a cycle."""
+    if type(value) is not list or not 1 <= len(value) <= CYCLE_ROWS_MAX or not all(map(_is_resource, value)):
+        return False
+    names = list(map(str, value))
+    return names == sorted(set(names)) and byte_length("".join(names)) <= CYCLE_NAME_BYTES_MAX
+
+
+def rows_of(value: JsonValue) -> list[JsonObject]:
+    """Return the objects of a member that the table says is a list of objects; empty when it is absent."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def _is_body_text(value: JsonValue) -> bool:
@@ -360,7 +494,12 @@ TIME_MS = _integer("time", 0, TIME_MS_MAX, " (milliseconds since 1970)")
 DURATION_MS = _integer("duration", 0, TIME_MS_MAX, " (milliseconds)")
 TTL_MS = _integer("ttl", TTL_MS_MIN, TTL_MS_MAX, " (milliseconds)")
 NUMBER = _integer("refusal number", 100, 999)
-RULES = _integer("rules version", 1, 1)
+RULES = _integer("rules version", RULES_VERSION, RULES_VERSION)
+POSITION = _integer("position", 1, INT_MAX)
+GIVE_UP_MS = _integer("give up", GIVE_UP_MS_MIN, GIVE_UP_MS_MAX, " (milliseconds)")
+LOCK_DELAY_MS = _integer("lock delay", 0, LOCK_DELAY_MS_MAX, " (milliseconds)")
+MAX_HOLD_MS = _integer("hold", HOLD_MS_MIN, HOLD_MS_MAX, " (milliseconds)")
+TRUE = Kind("true", lambda value: value is True, "true, else left out", {"const": True})
 _DID_SCHEMA: JsonObject = {
     "type": "string",
     "minLength": 56,
@@ -395,6 +534,7 @@ TYPE = _text(
 )
 LABEL = _text("label", "[A-Za-z0-9._-]{1,40}", 40, "1 to 40 characters of A-Z a-z 0-9 . _ -")
 LEASE_ID = _text("lease id", "L[1-9][0-9]{0,15}", 17, "L and the seq of the granting entry, such as L42")
+TICKET_ID = _text("ticket id", "T[1-9][0-9]{0,15}", 17, "T and the seq of the queueing entry, such as T43")
 ERROR = _text("error", "[a-z][a-z0-9_]{0,63}", 64, "a refusal name of the table, such as lease_held")
 ACTION = _text("action", "[a-z]{1,32}[.][a-z]{1,32}", 65, "an action name such as lease.acquire")
 VKEY = _text("vkey", "[!-~]{1,400}", 400, "a C2SP verifier key, at most 400 characters")
@@ -402,10 +542,15 @@ KEY_LINE = _text(
     "key line", "[ -~]{1,512}", 512, "a line of the key document without the word key, at most 512 characters"
 )
 UNICODE_VERSION = _text("unicode version", "[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}", 11, "a version such as 14.0.0")
-MODE = _choice("mode", "write")
+MODE = _choice("mode", *MODES)
+CLASS = _choice("class", *CLASSES)
+SCHEME = _text("scheme", _SCHEME_NAME, 32, f"a scheme name, {_SCHEME_NAME}")
 DURABILITY = _choice("durability", "memory", "local", "replicated")
 CUSTODY = _choice("custody", "gateway")
 REASON = _choice("reason", "start", "recovery")
+REASON_CODE = _text("reason code", "[a-z0-9._-]{1,64}", 64, "a code of 1 to 64 characters of a-z 0-9 . _ -")
+REMOVAL = _choice("removal", "poll_lapsed", "claim_lapsed", "given_up", "reserve_lapsed")
+ON_DEADLOCK = _choice("on deadlock", "refuse", "wait")
 NOTE = Kind(
     "note",
     lambda value: type(value) is str and len(encode_canonical(value)) <= 8_192 and len(value.encode()) <= 4_096,
@@ -426,10 +571,20 @@ _RESOURCES_SCHEMA: JsonObject = {
     "maxItems": RESOURCES_MAX,
     "uniqueItems": True,
 }
-_RESOURCES_BOUND = f"1 to {RESOURCES_MAX} different resources, together at most {RESOURCES_BYTES_MAX:,} bytes"
+_RESOURCES_BOUND = (
+    f"1 to {RESOURCES_MAX} different resources of at most {SCHEMES_MAX} schemes, together at most"
+    f" {RESOURCES_BYTES_MAX:,} bytes"
+)
 BODY_RESOURCES = Kind("resources", _are_resources, _RESOURCES_BOUND, _RESOURCES_SCHEMA, _explain_resources)
 RESOURCES = Kind(
     "sorted resources", _are_sorted_resources, _RESOURCES_BOUND + ", sorted", _RESOURCES_SCHEMA, _explain_resources
+)
+WAIT_RESOURCES = Kind(
+    "few sorted resources",
+    lambda value: type(value) is list and len(value) <= WAIT_RESOURCES_MAX and _are_sorted_resources(value),
+    f"1 to {WAIT_RESOURCES_MAX} different resources, together at most {RESOURCES_BYTES_MAX:,} bytes, sorted",
+    {**_RESOURCES_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
+    _explain_resources,
 )
 BODY_TEXT = Kind(
     "body",
@@ -473,27 +628,68 @@ def _seen(value: JsonValue) -> str:
     return "null" if value is None else f"an object of {len(value)} members"
 
 
-_SCHEME_CLASS = _object(
-    "scheme class",
-    Member("class", _choice("class", "exclusive")),
-    Member("name", _text("scheme", "[a-z][a-z0-9-]{0,31}", 32, "a scheme name")),
-)
+_SCHEME_ROW = _object("scheme of a lease", Member("class", CLASS), Member("isFolding", BOOLEAN), Member("name", SCHEME))
 SCHEMES = Kind(
     "schemes",
     _are_schemes,
-    "the distinct schemes of the resources, sorted by name, each with its class",
-    {"type": "array", "items": _SCHEME_CLASS.schema, "minItems": 1, "maxItems": RESOURCES_MAX},
+    "the distinct schemes of the resources, sorted by name, each with its class and whether it folds case",
+    {"type": "array", "items": _SCHEME_ROW.schema, "minItems": 1, "maxItems": SCHEMES_MAX},
 )
 PARAMETERS = _object("parameters", *(Member(name, DURATION_MS) for name in PARAMETER_DEFAULTS))
 CONFLICT = _object(
     "conflict",
     Member("leaseId", LEASE_ID),
     Member("resource", RESOURCE),
+    Member("heldAs", RESOURCE),
     Member("fencingToken", TOKEN),
     Member("mode", MODE),
     Member("grantedAtMs", TIME_MS),
     Member("expiresAtMs", TIME_MS),
 )
+AHEAD = _object(
+    "ticket ahead",
+    Member("ticketId", TICKET_ID),
+    Member("actor", DID),
+    Member("resource", RESOURCE),
+    Member("mode", MODE),
+    Member("queuedAtMs", TIME_MS),
+)
+_CYCLE_ROW = _object(
+    "wait",
+    Member("actor", DID),
+    Member("resource", RESOURCE),
+    Member("mode", MODE),
+    Member("fencingToken", TOKEN, False),
+    Member("ticketId", TICKET_ID, False),
+    Member("aheadId", TICKET_ID, False),
+)
+CYCLE = Kind(
+    "cycle",
+    _is_cycle,
+    f"a list of 2 to {CYCLE_ROWS_MAX} waits with resources of at most {CYCLE_NAME_BYTES_MAX:,} bytes together, each"
+    " with exactly one of fencingToken and aheadId, the last with fencingToken",
+    {"type": "array", "items": _CYCLE_ROW.schema, "minItems": 2, "maxItems": CYCLE_ROWS_MAX},
+)
+ACQUIRE_ORDER = Kind(
+    "acquire order",
+    _is_acquire_order,
+    "the distinct resources of the cycle, sorted",
+    {"type": "array", "items": RESOURCE.schema, "minItems": 1, "maxItems": CYCLE_ROWS_MAX, "uniqueItems": True},
+)
+_CHANGE = Kind(
+    "change of trust",
+    lambda value: type(value) is int and 0 < abs(value) <= TRUST_CHANGE_MAX,
+    f"an integer from -{TRUST_CHANGE_MAX:,} to {TRUST_CHANGE_MAX:,}, not 0",
+    {"type": "integer", "minimum": -TRUST_CHANGE_MAX, "maximum": TRUST_CHANGE_MAX, "not": {"const": 0}},
+)
+TRUST = _list(
+    "trust",
+    _object(
+        "trust row", Member("did", DID), Member("change", _CHANGE), Member("after", COUNT),
+        Member("previousSeq", SEQ, False),
+    ),
+    1, 2,
+)  # fmt: skip
 STAMPEDE = _object("stampede", Member("admitted", BOOLEAN), Member("waitMs", DURATION_MS))
 
 # The evidence is bounded here and read by its grammar in request.py (ladder step 10), so that a signature over nonsense
@@ -535,6 +731,12 @@ ACTION_PATHS: Mapping[str, str] = MappingProxyType(
         "lease.acquire": "/api/v1/acp/coordination/lease",
         "lease.renew": "/api/v1/acp/coordination/renew",
         "lease.release": "/api/v1/acp/coordination/release",
+        "lease.transfer": "/api/v1/acp/coordination/transfer",
+        "lease.accept": "/api/v1/acp/coordination/accept",
+        "lease.break": "/api/v1/acp/coordination/break",
+        "wait.claim": "/api/v1/acp/coordination/wait/claim",
+        "wait.cancel": "/api/v1/acp/coordination/wait/cancel",
+        "scheme.set": "/api/v1/acp/schemes",
         "agent.add": "/api/v1/acp/agents",
         "agent.remove": "/api/v1/acp/agents/remove",
     }
@@ -542,16 +744,42 @@ ACTION_PATHS: Mapping[str, str] = MappingProxyType(
 _TO_WHOM = (Member("ledger", ORIGIN), Member("actorDid", DID))
 _RESOURCE_OR_RESOURCES = (Member("resource", RESOURCE, False), Member("resources", BODY_RESOURCES, False))
 
+_WHY = (Member("reason", REASON_CODE), Member("reasonDigest", HASH, False))
+_TTL = Member("ttlMs", TTL_MS, False)
+
 ACTION_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
     {
         "lease.acquire": (
             *_TO_WHOM,
             *_RESOURCE_OR_RESOURCES,
             Member("mode", MODE, False),
-            Member("ttlMs", TTL_MS, False),
+            _TTL,
+            Member("wait", BOOLEAN, False),
+            Member("giveUpMs", GIVE_UP_MS, False),
+            Member("onDeadlock", ON_DEADLOCK, False),
         ),
-        "lease.renew": (*_TO_WHOM, Member("leaseId", LEASE_ID), Member("ttlMs", TTL_MS, False)),
+        "lease.renew": (*_TO_WHOM, Member("leaseId", LEASE_ID), _TTL, Member("mode", MODE, False)),
         "lease.release": (*_TO_WHOM, *_RESOURCE_OR_RESOURCES, Member("leaseId", LEASE_ID, False)),
+        "lease.transfer": (
+            *_TO_WHOM,
+            Member("leaseId", LEASE_ID),
+            Member("seenToken", TOKEN),
+            Member("toDid", DID),
+            *_WHY,
+        ),
+        "lease.accept": (*_TO_WHOM, Member("leaseId", LEASE_ID), _TTL),
+        "lease.break": (*_TO_WHOM, Member("resource", RESOURCE), Member("seenToken", TOKEN), *_WHY),
+        "wait.claim": (*_TO_WHOM, Member("ticketId", TICKET_ID)),
+        "wait.cancel": (*_TO_WHOM, Member("ticketId", TICKET_ID)),
+        "scheme.set": (
+            *_TO_WHOM,
+            Member("name", SCHEME),
+            Member("class", CLASS),
+            Member("isFolding", BOOLEAN, False),
+            Member("isUnicode", BOOLEAN, False),
+            Member("lockDelayMs", LOCK_DELAY_MS, False),
+            Member("maxHoldMs", MAX_HOLD_MS, False),
+        ),
         "agent.add": (*_TO_WHOM, Member("agent", DID), Member("name", LABEL, False)),
         "agent.remove": (*_TO_WHOM, Member("agent", DID)),
     }
@@ -561,7 +789,28 @@ _BODY_CHECKS = {action: _checks(members) for action, members in ACTION_BODIES.it
 ONE_OF: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"lease.acquire": ("resource", "resources"), "lease.release": ("resource", "resources")}
 )
-BODY_DEFAULTS: Mapping[str, JsonValue] = MappingProxyType({"mode": "write", "ttlMs": TTL_MS_DEFAULT})
+# What stands for a member that the body leaves out. A member without a default asks for nothing when it is absent.
+BODY_DEFAULTS: Mapping[str, Mapping[str, JsonValue]] = MappingProxyType(
+    {
+        "lease.acquire": {
+            "mode": "write",
+            "ttlMs": TTL_MS_DEFAULT,
+            "wait": False,
+            "giveUpMs": GIVE_UP_MS_MAX,
+            "onDeadlock": "refuse",
+        },
+        "lease.renew": {"ttlMs": TTL_MS_DEFAULT},
+        "lease.accept": {"ttlMs": TTL_MS_DEFAULT},
+        "scheme.set": {"isFolding": False, "isUnicode": False},
+    }
+)
+_WAITS: JsonObject = {"properties": {"wait": {"const": True}}, "required": ["wait"]}
+_WAIT_MEMBERS = ("giveUpMs", "onDeadlock")
+
+
+def body_value(action: str, body: JsonObject, name: str) -> JsonValue:
+    """Return what a checked body asks for by member `name`: its value, else the default of the action, else None."""
+    return body[name] if name in body else BODY_DEFAULTS.get(action, {}).get(name)
 
 
 def check_body(action: str, body: JsonObject) -> None:
@@ -581,6 +830,19 @@ def check_body(action: str, body: JsonObject) -> None:
         raise MemberError(
             "member_conflict", one_of[0], f"members {one_of[0]} and {one_of[1]}: exactly one is needed, {both}"
         )
+    if action == "lease.acquire":
+        _check_wait(body)
+
+
+def _check_wait(body: JsonObject) -> None:
+    """What belongs to waiting stands only in a request that waits, and that names few resources."""
+    is_waiting = body.get("wait") is True
+    for name in _WAIT_MEMBERS:
+        if name in body and not is_waiting:
+            raise MemberError("member_conflict", name, f"member {name}: only with wait true; add that or leave it out")
+    if is_waiting and len(resources_of(body)) > WAIT_RESOURCES_MAX:
+        text = f"member resources: with wait true at most {WAIT_RESOURCES_MAX} are allowed; name fewer, or do not wait"
+        raise MemberError("member_conflict", "resources", text)
 
 
 def body_schema(action: str) -> JsonObject:
@@ -589,6 +851,10 @@ def body_schema(action: str) -> JsonObject:
     one_of = ONE_OF.get(action)
     if one_of is not None:
         schema["oneOf"] = [{"required": [name]} for name in one_of]
+    if action == "lease.acquire":
+        waiting: list[JsonValue] = [{"required": [name]} for name in _WAIT_MEMBERS]
+        few: JsonObject = {"properties": {"resources": {"maxItems": WAIT_RESOURCES_MAX}}}
+        schema |= {"if": _WAITS, "then": few, "else": {"not": {"anyOf": waiting}}}
     return schema
 
 
@@ -606,8 +872,58 @@ _LEASE = (
     Member("holdUntilMs", TIME_MS),
 )
 _LEASE_AGAIN = (*_LEASE, Member("grantedAtMs", TIME_MS), Member("grantSeq", SEQ))
-# Present exactly when the error is lease_held (except holderName, which is there when the holder has a label).
-HELD_MEMBERS = ("holder", "conflict", "conflicts", "stampede", "retryAfterMs")
+_AS_BEFORE = (Member("fromLeaseId", LEASE_ID), Member("fromSeq", SEQ))
+_LEASE_NAMED = (
+    Member("resources", RESOURCES),
+    Member("leaseId", LEASE_ID),
+    Member("fencingToken", TOKEN),
+)
+_HELD = (
+    Member("holder", DID, False),
+    Member("holderName", LABEL, False),
+    Member("conflict", CONFLICT, False),
+    Member("conflicts", COUNT, False),
+    Member("stampede", STAMPEDE, False),
+    Member("retryAfterMs", DURATION_MS, False),
+    Member("waitingOn", RESOURCE, False),
+    Member("cycle", CYCLE, False),
+    Member("acquireOrder", ACQUIRE_ORDER, False),
+    Member("searchBounded", TRUE, False),
+    Member("ahead", AHEAD, False),
+    Member("delayUntilMs", TIME_MS, False),
+    Member("ticketId", TICKET_ID, False),
+    Member("endedSeq", SEQ, False),
+)
+_ENDED = Member("endedSeq", SEQ, False)
+_TICKET = (Member("ticketId", TICKET_ID), Member("ticketSeq", SEQ))
+_WAITER = (*_TICKET, Member("waiter", DID))
+_TRANSFER = ACTION_BODIES["lease.transfer"][2:]
+_BREAK = ACTION_BODIES["lease.break"][2:]
+
+
+class Told(NamedTuple):
+    """Which members of the group `_HELD` a refusal has for its error: those it must have, those it may have."""
+
+    always: tuple[str, ...]
+    perhaps: tuple[str, ...] = ()
+
+
+_IN_THE_WAY = ("holder", "conflict", "conflicts", "stampede", "retryAfterMs")
+_LATE = Told((), ("endedSeq",))
+# By error; an error that is not here has none of them. Source: docs/protocol.md 10.3.
+HELD_MEMBERS: Mapping[str, Told] = MappingProxyType(
+    {
+        "lease_held": Told(_IN_THE_WAY, ("holderName", "searchBounded")),
+        "deadlock": Told((*_IN_THE_WAY, "waitingOn", "cycle", "acquireOrder"), ("holderName", "searchBounded")),
+        "lock_delayed": Told(("holder", "delayUntilMs", "stampede", "retryAfterMs", "endedSeq")),
+        "queued": Told(("ahead", "stampede", "retryAfterMs")),
+        "queue_full": Told(("stampede", "retryAfterMs")),
+        "already_waiting": Told(("ticketId",)),
+        **dict.fromkeys(
+            ("lease_released", "lease_expired", "lease_broken", "lease_transferred", "lease_changed"), _LATE
+        ),
+    }
+)
 
 
 def _by_gateway(name: str, *members: Member, cites: tuple[str, ...] = ()) -> EntryType:
@@ -646,21 +962,41 @@ _ROWS = (
     _by_request("agent.removed", "agent.remove", Member("agent", DID), actor_rule="operator"),
     _by_request("agent.refused", "agent.add", Member("agent", DID), *_REFUSED),
     _by_request("removal.refused", "agent.remove", Member("agent", DID), *_REFUSED),
+    _by_request(
+        "scheme.set",
+        "scheme.set",
+        Member("name", SCHEME),
+        Member("class", CLASS),
+        Member("isFolding", BOOLEAN),
+        Member("isUnicode", BOOLEAN),
+        Member("lockDelayMs", LOCK_DELAY_MS),
+        Member("maxHoldMs", MAX_HOLD_MS),
+        Member("unicodeVersion", UNICODE_VERSION),
+        actor_rule="operator",
+    ),
+    _by_request("scheme.refused", "scheme.set", Member("name", SCHEME), *_REFUSED),
     _by_request("lease.granted", "lease.acquire", *_LEASE),
     _by_request("lease.extended", "lease.acquire", *_LEASE_AGAIN),
+    _by_request("lease.claimed", "wait.claim", *_LEASE, *_TICKET, cites=("ticketSeq",)),
+    _by_request("lease.changed", "lease.renew", *_LEASE, *_AS_BEFORE, cites=("fromSeq",)),
+    _by_request(
+        "lease.transferred",
+        "lease.accept",
+        *_LEASE,
+        *_AS_BEFORE,
+        Member("giver", DID),
+        Member("offerSeq", SEQ),
+        cites=("fromSeq", "offerSeq"),
+    ),
     _by_request(
         "lease.refused",
         "lease.acquire",
         Member("resources", RESOURCES),
         Member("mode", MODE),
         Member("ttlMs", TTL_MS),
+        Member("wait", BOOLEAN),
         *_REFUSED,
-        Member("holder", DID, False),
-        Member("holderName", LABEL, False),
-        Member("conflict", CONFLICT, False),
-        Member("conflicts", COUNT, False),
-        Member("stampede", STAMPEDE, False),
-        Member("retryAfterMs", DURATION_MS, False),
+        *_HELD,
     ),
     _by_request("lease.renewed", "lease.renew", *_LEASE_AGAIN),
     _by_request(
@@ -668,17 +1004,17 @@ _ROWS = (
         "lease.renew",
         Member("leaseId", LEASE_ID),
         Member("ttlMs", TTL_MS),
+        Member("mode", MODE, False),
         *_REFUSED,
-        Member("endedSeq", SEQ, False),
+        *_HELD,
     ),
     _by_request(
         "lease.released",
         "lease.release",
-        Member("resources", RESOURCES),
-        Member("leaseId", LEASE_ID),
-        Member("fencingToken", TOKEN),
+        *_LEASE_NAMED,
         Member("grantedAtMs", TIME_MS),
         Member("grantSeq", SEQ),
+        Member("trust", TRUST, False),
         cites=("grantSeq",),
     ),
     _by_request(
@@ -695,18 +1031,72 @@ _ROWS = (
         Member("leaseId", LEASE_ID, False),
         *_REFUSED,
         Member("holder", DID, False),
-        Member("endedSeq", SEQ, False),
+        _ENDED,
     ),
     _by_gateway(
         "lease.expired",
-        Member("resources", RESOURCES),
-        Member("leaseId", LEASE_ID),
-        Member("fencingToken", TOKEN),
+        *_LEASE_NAMED,
         Member("holder", DID),
         Member("grantSeq", SEQ),
         Member("expiresAtMs", TIME_MS),
+        Member("delayUntilMs", TIME_MS, False),
+        Member("trust", TRUST, False),
         cites=("grantSeq",),
     ),
+    _by_request(
+        "lease.broken",
+        "lease.break",
+        *_BREAK,
+        *_LEASE_NAMED,
+        Member("holder", DID),
+        Member("grantSeq", SEQ),
+        Member("grantedAtMs", TIME_MS),
+        Member("delayUntilMs", TIME_MS, False),
+        actor_rule="operator",
+        cites=("grantSeq",),
+    ),
+    _by_request("break.repeated", "lease.break", *_BREAK, Member("endedSeq", SEQ), actor_rule="operator"),
+    _by_request(
+        "break.refused",
+        "lease.break",
+        *_BREAK,
+        *_REFUSED,
+        Member("holder", DID, False),
+        Member("holderName", LABEL, False),
+        Member("conflict", CONFLICT, False),
+    ),
+    _by_request("transfer.offered", "lease.transfer", *_TRANSFER, Member("holder", DID), Member("grantSeq", SEQ)),
+    _by_request("transfer.refused", "lease.transfer", *_TRANSFER, *_REFUSED, _ENDED),
+    _by_request(
+        "acceptance.refused",
+        "lease.accept",
+        Member("leaseId", LEASE_ID),
+        Member("ttlMs", TTL_MS),
+        *_REFUSED,
+        *_HELD,
+    ),
+    _by_request(
+        "wait.queued",
+        "lease.acquire",
+        Member("resources", WAIT_RESOURCES),
+        Member("mode", MODE),
+        Member("ttlMs", TTL_MS),
+        Member("giveUpMs", GIVE_UP_MS),
+        Member("ticketId", TICKET_ID),
+        Member("pollByMs", TIME_MS),
+        Member("giveUpByMs", TIME_MS),
+        Member("position", POSITION),
+        Member("softCycle", TRUE, False),
+        Member("cycle", CYCLE, False),
+        Member("searchBounded", TRUE, False),
+    ),
+    _by_request("wait.polled", "wait.claim", *_TICKET, Member("pollByMs", TIME_MS), Member("position", POSITION)),
+    _by_request("claim.refused", "wait.claim", Member("ticketId", TICKET_ID), *_REFUSED, _ENDED),
+    _by_request("wait.cancelled", "wait.cancel", *_TICKET, cites=("ticketSeq",)),
+    _by_request("cancel.refused", "wait.cancel", Member("ticketId", TICKET_ID), *_REFUSED, _ENDED),
+    _by_gateway("wait.offered", *_WAITER, Member("claimByMs", TIME_MS), cites=("ticketSeq",)),
+    _by_gateway("wait.reserved", *_WAITER, Member("untilMs", TIME_MS), cites=("ticketSeq",)),
+    _by_gateway("wait.removed", *_WAITER, Member("reason", REMOVAL), cites=("ticketSeq",)),
     EntryType(
         "decision.failed",
         "request",
@@ -723,13 +1113,30 @@ _ROWS = (
 ENTRY_TYPES: Mapping[str, EntryType] = MappingProxyType({row.type: row for row in _ROWS})
 _ALL_MEMBERS = {row.type: (*COMMON_MEMBERS, *row.members) for row in _ROWS}
 _ALL_CHECKS = {kind: _checks(members) for kind, members in _ALL_MEMBERS.items()}
-_RELEASED = full_type("lease.released")
-# What a leaf repeats from its body, by type; decision.failed repeats nothing.
-_REPEATED = {
-    row.type: tuple(member.name for member in row.members if member.name in {m.name for m in ACTION_BODIES[row.action]})
-    for row in _ROWS
-    if row.action is not None
-}
+# Each makes a lease of its own; HOLDING are all that say until when one is held.
+GRANTS = frozenset(full_type(f"lease.{name}") for name in ("granted", "claimed", "changed", "transferred"))
+HOLDING = GRANTS | {full_type("lease.extended"), full_type("lease.renewed")}
+_QUEUED, _CHANGED = full_type("wait.queued"), full_type("lease.changed")
+
+
+def _repeated(row: EntryType) -> tuple[tuple[str, str], ...]:
+    """What a leaf repeats from its body: name in the leaf, name in the body."""
+    asked = {member.name for member in ACTION_BODIES[row.action or ""]}
+    if row.type in (_CHANGED, full_type("lease.transferred")):  # the body names the lease that was
+        return (("fromLeaseId", "leaseId"), *((m.name, m.name) for m in row.members if m.name in asked - {"leaseId"}))
+    return tuple((m.name, m.name) for m in row.members if m.name in asked)
+
+
+_REPEATED = {row.type: _repeated(row) for row in _ROWS if row.action is not None}  # decision.failed repeats nothing
+# What the decision fills in where the body leaves it open.
+_FILLED_IN = frozenset(
+    {
+        (full_type("lease.released"), "leaseId"),
+        (full_type("lease.renewed"), "mode"),
+        (full_type("scheme.set"), "lockDelayMs"),
+        (full_type("scheme.set"), "maxHoldMs"),
+    }
+)
 
 
 def leaf_schema(entry_type: str) -> JsonObject:
@@ -858,78 +1265,279 @@ def _contradiction(leaf: Leaf) -> str | None:
 
 def _lease_rule(leaf: Leaf) -> str | None:
     """A new grant is named by its own seq and counts from its own time; a later one refers to an earlier entry."""
-    grant_seq = leaf.number("grantSeq") if "grantSeq" in leaf.value else leaf.seq
+    is_grant = leaf.type in GRANTS
+    grant_seq = leaf.seq if is_grant else leaf.number("grantSeq")
     if leaf.text("leaseId") != f"L{grant_seq}":
         return "member leaseId: L and the seq of the granting entry"
-    if "schemes" in leaf.value and leaf.value["schemes"] != schemes_of(resources_of(leaf.value)):
-        return "member schemes: exactly the schemes of the resources"
-    is_grant = leaf.type == full_type("lease.granted")
     if not is_grant and grant_seq >= leaf.seq:
         return "member grantSeq: an earlier entry"
+    if "schemes" in leaf.value and not _are_schemes_of_leaf(leaf):
+        return "members schemes, mode: exactly the schemes of the resources, in a mode that each of them has"
     granted_at_ms = leaf.time_ms if is_grant else leaf.number("grantedAtMs")
     if granted_at_ms > leaf.time_ms:
         return "member grantedAtMs: not after timeMs"
     # Each of at most `grant_seq` earlier grants raised the token by one, or to its own time.
     if granted_at_ms >= 0 and not 0 <= leaf.number("fencingToken") - granted_at_ms * 1000 <= grant_seq:
         return "member fencingToken: at least the time of the grant x 1,000, at most the seq of the grant above that"
-    return _end_fault(leaf, granted_at_ms, is_grant) if "ttlMs" in leaf.value else None
+    return _end_fault(leaf, is_grant) if "ttlMs" in leaf.value else _trust_fault(leaf)
 
 
-def _end_fault(leaf: Leaf, granted_at_ms: int, is_grant: bool) -> str | None:
+def _are_schemes_of_leaf(leaf: Leaf) -> bool:
+    rows, mode = rows_of(leaf.value["schemes"]), leaf.text("mode")
+    names = sorted(set(map(scheme_of, resources_of(leaf.value))))
+    return [row["name"] for row in rows] == names and all(is_mode_allowed(str(row["class"]), mode) for row in rows)
+
+
+def _end_fault(leaf: Leaf, is_grant: bool) -> str | None:
     """An end is the time of this entry + ttlMs; a later entry may repeat an end that an earlier one had stated."""
     expires_at_ms, end_ms = leaf.number("expiresAtMs"), leaf.time_ms + leaf.number("ttlMs")
     if is_grant and expires_at_ms != end_ms:
         return "member expiresAtMs: timeMs + ttlMs"
     if not end_ms <= expires_at_ms <= leaf.time_ms + TTL_MS_MAX:
         return f"member expiresAtMs: at least timeMs + ttlMs, at most timeMs + {TTL_MS_MAX:,}"
-    is_past = leaf.number("holdUntilMs") < granted_at_ms
-    return "member holdUntilMs: not before the grant" if is_past else None
+    return None
+
+
+def _trust_fault(leaf: Leaf) -> str | None:
+    """The holder gains by a release; by an expiry the holder loses, and perhaps who gave the lease away."""
+    rows = rows_of(leaf.value.get("trust"))
+    if any(_number_of(row, "previousSeq") >= leaf.seq for row in rows):
+        return "member trust: previousSeq is an earlier entry"
+    if leaf.type == full_type("lease.released"):
+        is_fair = all(row["did"] == leaf.actor and _number_of(row, "change") > 0 for row in rows[:2])
+    else:
+        is_fair = all(_number_of(row, "change") < 0 for row in rows)
+    is_once = len({_text_of(row, "did") for row in rows}) == len(rows)
+    return None if is_fair and is_once else "member trust: a release raises its actor's, an expiry lowers, each once"
+
+
+def _first_grant_rule(leaf: Leaf) -> str | None:
+    """The bound of a hold counts from here; a later lease may inherit one that has passed."""
+    is_short = leaf.number("holdUntilMs") < leaf.time_ms
+    return "member holdUntilMs: not before the grant" if is_short else _earlier_rule(leaf) or _lease_rule(leaf)
+
+
+def _next_lease_rule(leaf: Leaf) -> str | None:
+    """A lease that takes the place of another."""
+    if leaf.text("fromLeaseId") != f"L{leaf.number('fromSeq')}":
+        return "member fromLeaseId: L and fromSeq"
+    if "offerSeq" in leaf.value and not leaf.number("fromSeq") < leaf.number("offerSeq"):
+        return "member offerSeq: later than the grant that it offers"
+    if leaf.text("giver") == leaf.actor:
+        return "member giver: not the receiver"
+    return _earlier_rule(leaf) or _lease_rule(leaf)
 
 
 def _expired_rule(leaf: Leaf) -> str | None:
     is_early = leaf.number("expiresAtMs") > leaf.time_ms
-    return "member expiresAtMs: no lease expires before its time" if is_early else _lease_rule(leaf)
+    return (
+        "member expiresAtMs: no lease expires before its time" if is_early else _delay_fault(leaf) or _lease_rule(leaf)
+    )
 
 
-def _refused_rule(leaf: Leaf) -> str | None:
-    is_held = leaf.text("error") == "lease_held"
-    if any((name in leaf.value) != is_held for name in HELD_MEMBERS):
-        return "members " + ", ".join(HELD_MEMBERS) + ": there exactly when the error is lease_held"
-    return "member holderName: only with holder" if "holderName" in leaf.value and not is_held else None
+def _delay_fault(leaf: Leaf) -> str | None:
+    is_past = "delayUntilMs" in leaf.value and leaf.number("delayUntilMs") <= leaf.time_ms
+    return "member delayUntilMs: after timeMs" if is_past else None
 
 
-def _earlier_rule(leaf: Leaf) -> str | None:
-    for name in ("endedSeq", "startedSeq"):
-        if leaf.number(name) >= leaf.seq:
-            return f"member {name}: an earlier entry"
+def _broken_rule(leaf: Leaf) -> str | None:
+    if leaf.number("seenToken") != leaf.number("fencingToken"):
+        return "member seenToken: the token of the lease that is broken"
+    if not _may_overlap(leaf.text("resource"), resources_of(leaf.value)):
+        return "member resource: overlaps a resource of the lease that is broken"
+    return _delay_fault(leaf) or _lease_rule(leaf)
+
+
+def _may_overlap(name: str, others: Iterable[str]) -> bool:
+    """Say whether names overlap, if their schemes fold case: what does not overlap then never does."""
+    return any(overlaps(key_of(name, True), key_of(other, True)) for other in others)
+
+
+def _group_fault(leaf: Leaf) -> str | None:
+    """Members that explain a refusal are there exactly as its error says."""
+    told = HELD_MEMBERS.get(leaf.text("error"), _NOTHING)
+    for member in _HELD:
+        name = member.name
+        if name in told.always and name not in leaf.value:
+            return f"member {name}: missing for this error"
+        if name in leaf.value and name not in told.always and name not in told.perhaps:
+            return f"member {name}: not for this error"
     return None
 
 
+_NOTHING = Told(())
+
+
+def _refused_rule(leaf: Leaf) -> str | None:
+    """What stands in the way is somebody else's, began before, and is in the way of something that was asked for."""
+    fault = _group_fault(leaf) or _earlier_rule(leaf) or _wait_fault(leaf)
+    if fault is not None:
+        return fault
+    if leaf.text("holder") == leaf.actor:
+        return "member holder: not the actor"
+    if "delayUntilMs" in leaf.value and leaf.number("delayUntilMs") <= leaf.time_ms:
+        return "member delayUntilMs: after timeMs"
+    return _conflict_fault(leaf) or _ahead_fault(leaf) or _cycle_fault(leaf)
+
+
+def _wait_fault(leaf: Leaf) -> str | None:
+    """Who waits is queued, not sent away; who does not is never kept out of a queue."""
+    kept_out = ("already_waiting", "queue_full") if leaf.value.get("wait") is False else ()
+    sent_away = ("lease_held", "lock_delayed", "queued") if leaf.value.get("wait") is True else ()
+    return "members wait, error: exclude each other" if leaf.text("error") in (*kept_out, *sent_away) else None
+
+
+def _conflict_fault(leaf: Leaf) -> str | None:
+    conflict = leaf.value.get("conflict")
+    if not isinstance(conflict, dict):
+        return None
+    if not _is_earlier_id(conflict["leaseId"], leaf.seq) or _number_of(conflict, "grantedAtMs") > leaf.time_ms:
+        return "member conflict: of an earlier entry"
+    if not _is_asked(leaf, conflict) or not _may_overlap(
+        _text_of(conflict, "resource"), [_text_of(conflict, "heldAs")]
+    ):
+        return "member conflict: resource was asked for and overlaps heldAs"
+    return None
+
+
+def _ahead_fault(leaf: Leaf) -> str | None:
+    ahead = leaf.value.get("ahead")
+    if not isinstance(ahead, dict):
+        return None
+    if not _is_earlier_id(ahead["ticketId"], leaf.seq) or _number_of(ahead, "queuedAtMs") > leaf.time_ms:
+        return "member ahead: of an earlier entry"
+    is_fair = _is_asked(leaf, ahead) and ahead["actor"] != leaf.actor
+    return None if is_fair else "member ahead: another actor's ticket on a resource that was asked for"
+
+
+def _is_asked(leaf: Leaf, row: JsonObject) -> bool:
+    """Say whether a row names a resource that the request asked for, as far as the leaf repeats them."""
+    return "resources" not in leaf.value or _text_of(row, "resource") in resources_of(leaf.value)
+
+
+def _is_earlier_id(text: JsonValue, seq: int) -> bool:
+    """Say whether a lease or ticket id is the seq of an earlier entry."""
+    return int(str(text)[1:]) < seq
+
+
+def _cycle_fault(leaf: Leaf) -> str | None:
+    """A cycle begins with who asks; each actor waits in it once; what is soft in it stands behind a ticket."""
+    rows = rows_of(leaf.value.get("cycle"))
+    if not rows:
+        return "member softCycle: only with cycle" if "softCycle" in leaf.value else None
+    if rows[0]["actor"] != leaf.actor or len({_text_of(row, "actor") for row in rows}) != len(rows):
+        return "member cycle: begins with the actor and has every actor once"
+    if not _is_asked(leaf, rows[0]) or rows[0].get("ticketId") != leaf.value.get("ticketId"):
+        return "member cycle: begins with what was asked for"
+    ids = [row[name] for row in rows for name in ("ticketId", "aheadId") if name in row]
+    if not all(_is_earlier_id(text, leaf.seq) for text in ids if text != leaf.value.get("ticketId")):
+        return "member cycle: of earlier entries"
+    if any("aheadId" in row for row in rows) != ("softCycle" in leaf.value):
+        return "member softCycle: there exactly when a row of cycle has aheadId"
+    names: list[JsonValue] = [row["resource"] for row in rows]
+    is_told = leaf.type == _QUEUED or (leaf.value["waitingOn"], leaf.value["acquireOrder"]) == (
+        names[1],
+        sorted(set(map(str, names))),
+    )
+    return None if is_told else "members waitingOn, acquireOrder: as the cycle says"
+
+
+def _earlier_rule(leaf: Leaf) -> str | None:
+    for name in ("endedSeq", "startedSeq", "grantSeq", "ticketSeq", "fromSeq", "offerSeq"):
+        if leaf.number(name) >= leaf.seq:
+            return f"member {name}: an earlier entry"
+    if "ticketSeq" in leaf.value and leaf.text("ticketId") != f"T{leaf.number('ticketSeq')}":
+        return "member ticketId: T and the seq of the queueing entry"
+    for name in ("pollByMs", "claimByMs", "untilMs"):
+        if name in leaf.value and leaf.number(name) < leaf.time_ms:
+            return f"member {name}: not before timeMs"
+    return None
+
+
+def _queued_rule(leaf: Leaf) -> str | None:
+    if leaf.text("ticketId") != f"T{leaf.seq}":
+        return "member ticketId: T and the seq of this entry"
+    if leaf.number("giveUpByMs") != leaf.time_ms + leaf.number("giveUpMs"):
+        return "member giveUpByMs: timeMs + giveUpMs"
+    return _earlier_rule(leaf) or _cycle_fault(leaf)
+
+
+def _offered_rule(leaf: Leaf) -> str | None:
+    if leaf.text("leaseId") != f"L{leaf.number('grantSeq')}":
+        return "member leaseId: L and the seq of the granting entry"
+    if leaf.text("toDid") == leaf.text("holder"):
+        return "member toDid: not the holder"
+    return _earlier_rule(leaf)
+
+
+def _break_refused_rule(leaf: Leaf) -> str | None:
+    is_stale = leaf.text("error") == "token_stale"
+    if ("holder" in leaf.value) != ("conflict" in leaf.value) or ("holder" in leaf.value and not is_stale):
+        return "members holder, conflict: both or none, and only when the error is token_stale"
+    if "holderName" in leaf.value and "holder" not in leaf.value:
+        return "member holderName: only with holder"
+    conflict = leaf.value.get("conflict")
+    is_foreign = isinstance(conflict, dict) and conflict["resource"] != leaf.value["resource"]
+    return "member conflict: on the resource that was named" if is_foreign else _conflict_fault(leaf)
+
+
+def _ticket_refused_rule(leaf: Leaf) -> str | None:
+    is_ended = leaf.text("error") == "ticket_ended"
+    if is_ended != ("endedSeq" in leaf.value):
+        return "member endedSeq: there exactly when the error is ticket_ended"
+    return _earlier_rule(leaf)
+
+
 _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
-    full_type("lease.granted"): _lease_rule,
-    full_type("lease.extended"): _lease_rule,
-    full_type("lease.renewed"): _lease_rule,
-    full_type("lease.released"): _lease_rule,
-    full_type("lease.expired"): _expired_rule,
-    full_type("lease.refused"): _refused_rule,
-    full_type("lease.holiday"): _earlier_rule,
-    full_type("renewal.refused"): _earlier_rule,
-    full_type("release.repeated"): _earlier_rule,
-    full_type("release.refused"): _earlier_rule,
+    full_type(name): rule
+    for rule, names in (
+        (_first_grant_rule, ("lease.granted", "lease.claimed")),
+        (_next_lease_rule, ("lease.changed", "lease.transferred")),
+        (_lease_rule, ("lease.extended", "lease.renewed", "lease.released")),
+        (_expired_rule, ("lease.expired",)),
+        (_broken_rule, ("lease.broken",)),
+        (_refused_rule, ("lease.refused", "renewal.refused", "acceptance.refused")),
+        (_break_refused_rule, ("break.refused",)),
+        (_ticket_refused_rule, ("claim.refused", "cancel.refused")),
+        (_queued_rule, ("wait.queued",)),
+        (_offered_rule, ("transfer.offered",)),
+        (
+            _earlier_rule,
+            (
+                "lease.holiday",
+                "release.repeated",
+                "release.refused",
+                "break.repeated",
+                "transfer.refused",
+                "wait.polled",
+                "wait.cancelled",
+                "wait.offered",
+                "wait.reserved",
+                "wait.removed",
+            ),
+        ),
+    )
+    for name in names
 }
 
 
 def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
     """Return the first member in which a leaf differs from the checked body it answers or the stated default, or None.
 
-    A lease id that the request left open is filled in by the release itself; nothing else may be.
+    What `_FILLED_IN` names may be filled in where the request left it open; nothing else may be. A change of mode, a
+    place in the queue and a deadlock that is waited out are only for who asked for them.
     Source: docs/protocol.md 16.5 (d), security.md §2 (d).
     """
     action = leaf.action
     if action is None or action not in ACTION_BODIES:
         return "action"
-    for name in _REPEATED.get(leaf.type, ()):
-        wanted: JsonValue = list(resources_of(body)) if name == "resources" else body.get(name, BODY_DEFAULTS.get(name))
-        if leaf.value.get(name) != wanted and not (name == "leaseId" and wanted is None and leaf.type == _RELEASED):
+    for name, asked in _REPEATED.get(leaf.type, ()):
+        wanted = list(resources_of(body)) if name == "resources" else body_value(action, body, asked)
+        if leaf.value.get(name) != wanted and not (wanted is None and (leaf.type, name) in _FILLED_IN):
             return name
-    return None
+    if leaf.type == _QUEUED and body_value(action, body, "wait") is not True:
+        return "wait"
+    is_refused = leaf.type != _QUEUED
+    has_hard_cycle = "cycle" in leaf.value and "softCycle" not in leaf.value
+    is_waited_out = action == "lease.acquire" and body_value(action, body, "onDeadlock") == "wait"
+    return "onDeadlock" if action == "lease.acquire" and has_hard_cycle and is_refused == is_waited_out else None
