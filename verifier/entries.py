@@ -1139,6 +1139,23 @@ _FILLED_IN = frozenset(
 )
 
 
+_LATER = "unless released, broken or transferred later; not checked here"
+# What a member that is there means, in words for the reader of a receipt; filled in from the leaf.
+SENTENCES = (
+    ("holdUntilMs", "held from {timeMs} until at most {expiresAtMs} " + _LATER),
+    ("holdUntilMs", "mode {mode}"),
+    ("holdUntilMs", "fencing token {fencingToken}"),
+    ("fromLeaseId", "in place of lease {fromLeaseId}"),
+    ("position", "queued as {ticketId}, position {position}, must poll before {pollByMs}"),
+    ("claimByMs", "ticket {ticketId} is offered to {waiter}, who must claim before {claimByMs}"),
+    ("error", "refused: {error}"),
+    ("conflict", "held by {holder} until at most {conflict[expiresAtMs]}; not checked here"),
+    ("waitingOn", "who waits in turn for {waitingOn}"),
+    ("ahead", "behind ticket {ahead[ticketId]} of {ahead[actor]}"),
+    ("delayUntilMs", "kept free for {holder} until {delayUntilMs}"),
+)
+
+
 def leaf_schema(entry_type: str) -> JsonObject:
     """Return the JSON Schema (2020-12) of a whole leaf of this full type string."""
     return object_schema(_ALL_MEMBERS[entry_type])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from verifier.checkpoint import parse_checkpoint
-from verifier.entries import Leaf, full_type, resources_of
+from verifier.entries import HOLDING, SENTENCES, Leaf, resources_of
 from verifier.envelope import PAYLOAD_TYPE, pre_authentication
 from verifier.keyring import Keyring
 from verifier.ladder import Walk, walk_ladder
@@ -20,8 +20,6 @@ from verifier.verdict import Outcome, Report
 from verifier.wire import JsonValue, Malformed
 
 __all__ = ["PAYLOAD_TYPE", "check_receipt", "pre_authentication"]
-
-_LEASES = {full_type(name) for name in ("lease.granted", "lease.extended", "lease.renewed")}
 
 
 def check_receipt(
@@ -51,7 +49,7 @@ def check_receipt(
 def _check_end(walk: Walk, leaf: Leaf, now_ms: int) -> None:
     """Step 11."""
     end_ms = leaf.number("expiresAtMs")
-    if leaf.type not in _LEASES:
+    if leaf.type not in HOLDING:
         walk.note(11, "no_lease", "this entry grants nothing that could end")
     elif now_ms >= end_ms:
         walk.say(11, "expired", f"the stated end {end_ms} is not after --now {now_ms}", Outcome.INDETERMINATE)
@@ -97,15 +95,8 @@ def _statement(leaf: Leaf) -> Iterator[str]:
     """Say in words what the receipt says; the claims are the gateway's and the actor's."""
     yield f"entry {leaf.seq} of {leaf.origin}: {leaf.type} at {leaf.time_ms} ms by {leaf.actor}"
     yield from (f"resource {name}" for name in resources_of(leaf.value))
-    if leaf.type in _LEASES:
-        end = f"held from {leaf.time_ms} until at most {leaf.number('expiresAtMs')}"
-        yield f"{end} unless released, broken or transferred later; not checked here"
-        yield f"fencing token {leaf.number('fencingToken')}"
-    if leaf.is_known and "error" in leaf.value:
-        conflict = leaf.value.get("conflict")
-        yield f"refused: {leaf.value['error']}"
-        if isinstance(conflict, dict):
-            yield f"held by {leaf.value['holder']} until at most {conflict['expiresAtMs']}; not checked here"
+    if leaf.is_known:
+        yield from (words.format_map(leaf.value) for member, words in SENTENCES if member in leaf.value)
     if "custody" in leaf.value:
         yield "key held by the gateway: consent not proven"
 
