@@ -32,7 +32,7 @@ class Stage:
     def now_ms(self) -> int:
         return self.world.clock.wall
 
-    def request(self, name: str, action: str, **members: Any) -> Ask:
+    def request(self, name: str, action: str, /, **members: Any) -> Ask:
         """Return a request of `name` made now, not yet signed."""
         key, number, created_s = key_of(name), next(_numbers), self.now_ms // 1_000
         body = json.dumps({"ledger": ORIGIN, "actorDid": key.did, **members}, ensure_ascii=False).encode()
@@ -41,16 +41,16 @@ class Stage:
             idempotency_key=f"scene-{number}", nonce=f"scene{number:030d}", created=created_s, expires=created_s + 60,
         )  # fmt: skip
 
-    async def answer(self, name: str, action: str, **members: Any) -> Answer:
+    async def answer(self, name: str, action: str, /, **members: Any) -> Answer:
         return await self.world.ask(self.request(name, action, **members))
 
-    async def does(self, name: str, action: str, **members: Any) -> Leaf:
+    async def does(self, name: str, action: str, /, **members: Any) -> Leaf:
         return parse_leaf((await self.answer(name, action, **members)).leaf)
 
-    async def acquire(self, name: str, *resources: str, **members: Any) -> Leaf:
+    async def acquire(self, name: str, /, *resources: str, **members: Any) -> Leaf:
         return await self.does(name, "lease.acquire", resources=list(resources), **members)
 
-    async def queue(self, name: str, *resources: str, **members: Any) -> str:
+    async def queue(self, name: str, /, *resources: str, **members: Any) -> str:
         """Wait in line; return the ticket."""
         leaf = await self.acquire(name, *resources, wait=True, **members)
         assert kind(leaf) == "wait.queued", leaf.value
@@ -59,13 +59,13 @@ class Stage:
     async def claim(self, name: str, ticket_id: str) -> Leaf:
         return await self.does(name, "wait.claim", ticketId=ticket_id)
 
-    async def renew(self, name: str, lease: Leaf, **members: Any) -> Leaf:
+    async def renew(self, name: str, lease: Leaf, /, **members: Any) -> Leaf:
         return await self.does(name, "lease.renew", leaseId=lease.text("leaseId"), **members)
 
     async def release(self, name: str, lease: Leaf) -> Leaf:
         return await self.does(name, "lease.release", resources=names_of(lease), leaseId=lease.text("leaseId"))
 
-    async def scheme(self, name: str, class_name: str, **members: Any) -> None:
+    async def scheme(self, name: str, class_name: str, /, **members: Any) -> None:
         """Let the operator say how names of a scheme share."""
         leaf = await self.does("op", "scheme.set", name=name, **{"class": class_name}, **members)
         assert kind(leaf) == "scheme.set", leaf.value
@@ -86,9 +86,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(folder: Path, agents: Sequence[str] = ("A", "B", "C", "D"), **parameters: int) -> AsyncIterator[Stage]:
+async def stage(folder: Path, agents: Sequence[str] = ("A", "B", "C", "D")) -> AsyncIterator[Stage]:
     """Yield a stage; a story that got to its end is audited."""
-    async with World(folder, agents=agents, **parameters) as world:
+    async with World(folder, agents=agents) as world:
         yield Stage(world)
         world.audit()
 
