@@ -34,7 +34,8 @@ class Action:
     """One row.
 
     `signer` says who may ask: an enrolled agent, an operator, a reader (anyone on a public ledger, a key in force on a
-    members' ledger), or anyone at all.
+    members' ledger), or anyone at all. With `is_held` the door may keep the request waiting before it is decided, for
+    as long as its `Prefer: wait` says.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Action:
     description: str
     decide: ActionDecide | None = None
     parameters: tuple[Parameter, ...] = ()
+    is_held: bool = False
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -53,25 +55,30 @@ class Action:
         return tuple(row.type for row in ENTRY_TYPES.values() if row.action == self.name)
 
 
-_RESOURCE = Parameter("resource", "query", "Show this resource only", r"^.{1,1024}$", is_required=False)
+_RESOURCE = Parameter(
+    "resource", "query", "Show only what overlaps this name; UTF-8, percent-encoded", r"^.{1,1024}$", is_required=False
+)
 _HOLDER = Parameter(
     "holder", "query", "`me` (signed), or the DID of an agent", r"^(me|did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44})$"
 )
+_DID = Parameter("did", "query", "The DID of an agent", r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")
 _SEQ = Parameter("seq", "path", "Index of the entry in the ledger", r"^(0|[1-9][0-9]{0,15})$")
 
 # fmt: off
 _TABLE: tuple[Action, ...] = (
     Action(
         "lease.acquire", "POST", ACTION_PATHS["lease.acquire"], "decision", "agent",
-        "Take an exclusive lease on one resource or on all of a set",
-        "Grants the lease with a fencing token, or refuses with the holder and how long to wait. The holder asking "
-        "again for the same set extends its lease and keeps the token.",
+        "Take a lease on one resource or on all of a set, or stand in line for it",
+        "Grants the lease with a fencing token, or refuses with the holder and how long to wait. With `wait: true` it "
+        "hands out a ticket (202) instead. The holder asking again for the same set extends its lease and keeps the "
+        "token.",
         lease.acquire,
     ),
     Action(
         "lease.renew", "POST", ACTION_PATHS["lease.renew"], "decision", "agent",
-        "Extend a live lease of one's own",
-        "Moves the expiry to now + ttlMs, never back. A lease that ended is never brought back to life.",
+        "Extend a live lease of one's own, or change its mode",
+        "Moves the expiry to now + ttlMs, never back. Another mode makes another lease with a new token. A lease that "
+        "ended is never brought back to life.",
         lease.renew,
     ),
     Action(
@@ -103,6 +110,17 @@ _TABLE: tuple[Action, ...] = (
         "List the live leases of one holder",
         "With `holder=me` the request is signed on every ledger. It writes nothing and proves nothing.",
         parameters=(_HOLDER,),
+    ),
+    Action(
+        "trust.get", "GET", f"{PREFIX}/coordination/trust", "read", "reader",
+        "See how far an agent kept its leases in order",
+        "The figure in milli-points and the entry that changed it last. It writes nothing and proves nothing.",
+        parameters=(_DID,),
+    ),
+    Action(
+        "scheme.list", "GET", ACTION_PATHS["scheme.set"], "read", "reader",
+        "List the schemes that an operator set",
+        "Schemes that are not listed are exclusive, with plain names. It writes nothing and proves nothing.",
     ),
     Action(
         "agent.list", "GET", f"{PREFIX}/agents", "read", "reader",

@@ -194,6 +194,9 @@ class _EmptyView:
     def get(self, key: str) -> None:
         return None
 
+    def near(self, term: str) -> tuple[()]:
+        return ()
+
     def due(self, t_ms: int, limit: int) -> tuple[()]:
         return ()
 

@@ -6,20 +6,25 @@ and forged requests end here and cost no lock. The desk knows no HTTP beyond the
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import orjson
+
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
-from gateway.core.intake import RawRequest, SignedRequest, check_ttl, intake, is_inside_window
+from gateway.core.intake import RawRequest, Rejection, SignedRequest, check_ttl, intake, is_inside_window
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
 from gateway.core.state import Parameters, agent_key, operator_key
 from gateway.ledger.history import Answer
+from gateway.ledger.parking import Spot
 from gateway.ledger.receipts import answer as render_answer
 from gateway.ledger.sequencer import Refused, Sequencer
 from keys.signing import SigningKey
+from verifier.entries import GIVE_UP_MS_MAX, is_assigned, resources_of
 from verifier.wire import JsonObject, encode_base64, encode_canonical
 
 FIRST_USE_LIFE_S = 60
@@ -41,13 +46,20 @@ class WallClock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A finished answer: `body` is a pure function of what is stored, so a replay has the same bytes."""
+    """A finished answer: `body` is a pure function of what is stored, so a replay has the same bytes.
+
+    `error` names the refusal, if it is one, and `retry_after_ms` what that advises. `held_ms`: for how long at most the
+    request was kept waiting before it was decided.
+    """
 
     status: int
     body: bytes
     seq: int
     actor: str
     is_replay: bool
+    error: str = ""
+    retry_after_ms: int | None = None
+    held_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +119,18 @@ class Allowance:
         self._seen: set[int] = set()  # keyed hashes of (key, nonce): a few MiB, and nobody outside can aim at one
         self._seen_before: set[int] = set()
 
-    def take(self, request: SignedRequest) -> None:
-        """Take what a verified request of a known key costs, or raise what the limiter raises."""
+    def take(self, request: SignedRequest) -> bool:
+        """Take what a verified request of a known key costs, or raise what the limiter raises; True for a copy."""
         mark, names = hash((request.keyid, request.nonce)), request.body.get("resources")
         cost = decision_cost(len(names)) if isinstance(names, list) else 1
         if mark in self._seen or mark in self._seen_before:
             self._limiter.take(f"{request.keyid} again", cost)
-            return
+            return True
         self._limiter.take(request.keyid, cost)
         self._seen.add(mark)
         if len(self._seen) >= NONCES_MAX:
             self._seen, self._seen_before = set(), self._seen
+        return False
 
 
 class Desk:
@@ -132,22 +145,36 @@ class Desk:
         self._allowance = Allowance(limiter)
         self._first_use = first_use
 
-    async def decide(self, raw: RawRequest, action: Action) -> Answered:
-        """Verify, decide, commit and answer one request.
+    async def decide(self, raw: RawRequest, action: Action, *, wait_ms: int = 0) -> Answered:
+        """Verify, decide, commit and answer one request; a claim may be kept waiting for its turn up to `wait_ms`.
 
-        Raises Rejection (the sender's fault), RateLimited and Busy (nothing happened), Refused (no entry), Fatal. A
-        caller that stops waiting abandons the answer, never the commit.
+        Raises Rejection (the sender's fault), RateLimited and Busy (nothing happened), Draining (nothing happened, no
+        more), Refused (no entry), Fatal. A caller that stops waiting abandons the answer, never the commit; a claim
+        that still waits for its turn then leaves nothing behind.
         """
         request = self._verified(raw, action)
         if not self._is_known(request.keyid, action):
             await self._enrol(request.keyid)
-        self._allowance.take(request)
-        return _answered(await self._sequencer.submit(request, action), request.keyid)
+        is_copy = self._allowance.take(request)
+        spot = None if is_copy or not action.is_held else self._spot(request, wait_ms)
+        if spot is not None:
+            await self._sequencer.parking.wait(self._sequencer.view, spot)
+        return _answered(await self._sequencer.submit(request, action), request.keyid, spot)
+
+    def _spot(self, request: SignedRequest, wait_ms: int) -> Spot | None:
+        """Return where a claim waits for its turn, if it may; a signature must still count when it is decided."""
+        parameters, now_ms = self._ledger.parameters, self._clock.now_ms()
+        left_ms = request.expires * 1_000 + parameters.skew_ms - now_ms
+        patience_ms = min(wait_ms, left_ms // 2)
+        ticket_id, view = str(request.body["ticketId"]), self._sequencer.view
+        return self._sequencer.parking.spot(view, ticket_id, request.actor, now_ms, patience_ms, parameters)
 
     def _verified(self, raw: RawRequest, action: Action) -> SignedRequest:
         ledger = self._ledger
         request = intake(raw, origin=ledger.origin, authorities=ledger.authorities, action=action.name)
         check_ttl(request, ledger.parameters.ttl_min_ms, ledger.parameters.ttl_max_ms)
+        check_give_up(request, ledger.parameters.wait_max_ms)
+        check_assigned(request)
         if not is_inside_window(request, self._clock.now_ms(), ledger.parameters.skew_ms):
             raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks log time again
         return request
@@ -172,6 +199,30 @@ def decision_cost(resource_count: int) -> int:
     return max(1, -(-resource_count // RESOURCES_PER_DECISION))
 
 
-def _answered(answer: Answer, actor: str) -> Answered:
+def check_give_up(request: SignedRequest, wait_max_ms: int) -> None:
+    """Raise Rejection unless a request that would wait gives up within this ledger's own bound, stated in entry 0."""
+    give_up_ms = request.body.get("giveUpMs", GIVE_UP_MS_MAX)
+    if request.body.get("wait") is True and not (isinstance(give_up_ms, int) and give_up_ms <= wait_max_ms):
+        raise Rejection(
+            "member_invalid", f"giveUpMs must be at most {wait_max_ms:,} on this ledger, not {give_up_ms}; state it"
+        )
+
+
+def check_assigned(request: SignedRequest) -> None:
+    """Raise Rejection when a name has a character that this Unicode version does not know.
+
+    A later version may find that its normal form is another one; then two spellings would have been two names.
+    """
+    if not all(map(is_assigned, resources_of(request.body))):
+        known = f"Unicode {unicodedata.unidata_version}"
+        raise Rejection("member_invalid", f"a resource has a character that {known} does not know; choose another name")
+
+
+def _answered(answer: Answer, actor: str, spot: Spot | None) -> Answered:
     body = render_answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
-    return Answered(answer.status, body, answer.seq, actor, answer.is_replay)
+    held_ms = spot.hold_ms if spot else 0
+    if answer.status < 400:
+        return Answered(answer.status, body, answer.seq, actor, answer.is_replay, held_ms=held_ms)
+    leaf = orjson.loads(answer.leaf)
+    error, retry_after_ms = str(leaf["error"]), leaf.get("retryAfterMs")
+    return Answered(answer.status, body, answer.seq, actor, answer.is_replay, error, retry_after_ms, held_ms)

@@ -14,7 +14,7 @@ House rules of this file:
   when it never lands. Who can't find out stops (`Fatal`): then nobody is answered and nothing is written until a
   person has looked.
 
-Stop order: refuse new, drain, commit, answer, keep the signatures, close the store.
+Stop order: refuse new, send the parked away, drain, commit, answer, keep the signatures, close the store.
 Source: docs/architecture.md, life of a signed request; docs/protocol.md, commit.
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +41,7 @@ from gateway.ledger.checkpoint import check_release, sign_batch
 from gateway.ledger.history import Answer, Book, Confirmed, open_book, stored_answer
 from gateway.ledger.line import Line, Waiting
 from gateway.ledger.live import Live, cold_keys
+from gateway.ledger.parking import Parking
 from gateway.ledger.turn import (
     Found,
     Refused,
@@ -51,6 +52,7 @@ from gateway.ledger.turn import (
     make_turn,
     repeated,
     result_of,
+    type_of,
 )
 from gateway.ledger.worker import Worker
 from gateway.signer import Signer
@@ -116,9 +118,14 @@ class Sequencer:
         trace: Trace | None = None,
         is_clock_accepted: bool = False,
         sweeps: bool = True,
+        parking: Parking | None = None,
     ) -> None:
         assert origin == signer.origin, "the signer must be of this ledger"
         self.counters = Counters()
+        self.entries: Counter[str] = Counter()
+        """How many entries of each type were written since the start; read by the metrics."""
+        self.parking = parking or Parking()
+        """Where claims wait before they stand in line; it is told of every confirmed batch."""
         self._store = store
         self._signer = signer
         self._clock = LogClock(clock)
@@ -214,6 +221,7 @@ class Sequencer:
         if self._is_stopping:
             return
         self._is_stopping = True
+        self.parking.close()
         self._wake.set()
         for sweeper in self._tasks[1:]:
             sweeper.cancel()
@@ -332,6 +340,7 @@ class Sequencer:
         batch = decide_batch(book, self._rules, (), Found(), t_ms=t_ms, steps=steps, epoch_gain=1)
         await self._finish(book, make_turn(book, (), batch, self._carried))
         self._book = book
+        self.parking.look_again(self._view)
 
     async def _attempt(self, waiting: Sequence[Waiting]) -> None:
         """Decide, commit, sign and answer one batch, or raise with nothing of it left."""
@@ -432,8 +441,10 @@ class Sequencer:
         self._view = book.live
         self._confirmed = Confirmed(head.size, head.root, signed.note)
         self._know_anchor(head.size, head.root)
+        self.parking.tell(batch.changes)
         self.counters.batches += 1
         self.counters.receipts += len(batch.leaves)
+        self.entries.update(map(type_of, batch.leaves))
         self._mark("checked", len(batch.leaves))
         return signed
 
@@ -486,6 +497,7 @@ class Sequencer:
         self.failure = failure
         self.failed.set()
         self._fail(self._line.take(len(self._line)), failure)
+        self.parking.wake_all()
 
     # -- upkeep -------------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ from gateway.ledger.tree import Growth
 from gateway.store.contract import RecordChange, SignedBatch, StoredBatch, StoredHead
 from verifier.merkle import leaf_hash
 
+_TYPE = b'"type":"tallystick/'
+
 
 class Refused(Exception):
     """The request was refused without an entry; `unreceipted` says which row of the table, and details."""
@@ -112,6 +114,15 @@ def encode_changes(changes: Iterable[Change]) -> tuple[RecordChange, ...]:
     return tuple(
         (key, encode_record(record, encode_leaf) if record else None, due_ms) for key, record, due_ms in changes
     )
+
+
+def type_of(leaf: bytes) -> str:
+    """Return the type of a leaf we wrote, as `noun.participle`.
+
+    Canonical JSON has one way to write the member, and no text can hold it: there its quotes would be escaped.
+    """
+    start = leaf.index(_TYPE) + len(_TYPE)
+    return leaf[start : leaf.index(b"/", start)].decode()
 
 
 def repeated(batch: Batch) -> dict[int, int]:

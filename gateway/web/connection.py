@@ -61,7 +61,8 @@ class Request:
     """A parsed message, nothing decoded: `raw_path` and `raw_headers` as they came, `content` the body's stream.
 
     `task` is the one that answers it. Asking asyncio who runs costs a system call before Python 3.12.
-    `expects` is what the client wants to be told before it sends the body, in lower case.
+    `expects` is what the client wants to be told before it sends the body, in lower case. `is_abandonable`: what is
+    done for it may end when the connection does, because it is worth nothing to anybody else.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Request:
         "content",
         "expects",
         "headers",
+        "is_abandonable",
         "is_last",
         "is_old",
         "method",
@@ -95,6 +97,7 @@ class Request:
         self.is_last = message.should_close
         self.is_old = message.version == HttpVersion10
         self.expects = message.headers.get("Expect", "").lower()
+        self.is_abandonable = False
         self.task = task
         self.remote = remote
 
@@ -117,6 +120,8 @@ class Request:
         """Let nobody wait for the rest of a body that will not come; aiohttp calls this when a connection ends."""
         if not isinstance(error, asyncio.CancelledError):
             error = web.RequestPayloadError("the connection was lost")
+            if self.is_abandonable:
+                self.task.cancel()
         self.content.set_exception(error)
 
 

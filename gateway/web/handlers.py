@@ -16,11 +16,14 @@ import orjson
 from gateway.actions import ACTIONS, Action
 from gateway.errors import Fatal
 from gateway.ledger.history import stored_receipt
+from gateway.ledger.parking import PARK_MS_MAX, Draining
+from gateway.service import Answered
 from gateway.web.access import raw_request, reader_of
-from gateway.web.connection import Reply
+from gateway.web.connection import Fields, Reply
 from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House
 from gateway.web.openapi import openapi, origin_prefix
-from gateway.web.pictures import agents, leases, wait
+from gateway.web.pictures import agents, leases, schemes, trust, wait
+from gateway.web.prefer import preferred_wait_s
 from gateway.web.problem import BASE_HEADERS, Refusable
 from gateway.web.reads import bundle_bytes, tile_bytes
 from gateway.web.reports import report
@@ -39,6 +42,8 @@ def routes(house: House) -> tuple[Route, ...]:
         "coordination.wait": partial(wait, house),
         "lease.list": partial(leases, house),
         "agent.list": partial(agents, house),
+        "trust.get": partial(trust, house),
+        "scheme.list": partial(schemes, house),
         "receipt.get": partial(receipt, house),
         "ledger.dispute": partial(report, house),
         "ledger.seen": partial(report, house),
@@ -59,7 +64,8 @@ def routes(house: House) -> tuple[Route, ...]:
 
 def _action_route(house: House, action: Action, handlers: Mapping[str, Handler]) -> Route:
     if action.kind == "decision":
-        return Route(action.name, action.method, action.path, partial(decide, house, action))
+        held_seconds = PARK_MS_MAX / 1_000 if action.is_held else 0.0
+        return Route(action.name, action.method, action.path, partial(decide, house, action), held_seconds=held_seconds)
     fixed, brace, _ = action.path.partition("{")
     return Route(action.name, action.method, fixed, handlers[action.name], is_prefix=bool(brace))
 
@@ -68,14 +74,36 @@ def _action_route(house: House, action: Action, handlers: Mapping[str, Handler])
 
 
 async def decide(house: House, action: Action, call: Call) -> Reply:
-    """Read the body once, let the desk decide, write its bytes."""
+    """Read the body once, let the desk decide, write its bytes.
+
+    A claim waits at the desk as long as its client wishes, but not longer than its connection: it is the client's eyes.
+    """
     if house.is_draining():
-        raise Refusable("draining", "This gateway is stopping.", {"Retry-After": "5", "Connection": "close"})
+        raise Draining
     body = await call.request.read(house.body_seconds)
-    answered = await house.desk.decide(raw_request(call, body), action)
+    wait_ms = 0
+    if action.is_held:
+        wait_ms = 1_000 * preferred_wait_s(call.request.raw_headers)
+        call.request.is_abandonable = True
+    answered = await house.desk.decide(raw_request(call, body), action, wait_ms=wait_ms)
     call.fields["seq"] = answered.seq
     call.fields["actor"] = answered.actor
-    return Reply(answered.status, answered.body, _FIELDS_REPLAYED if answered.is_replay else _FIELDS)
+    call.code = answered.error
+    return Reply(answered.status, answered.body, _fields(answered))
+
+
+def _fields(answered: Answered) -> Fields:
+    """Return the headers of an answer; nearly every one has those of one of two tables."""
+    fields = _FIELDS_REPLAYED if answered.is_replay else _FIELDS
+    if answered.retry_after_ms is not None:
+        fields = (*fields, ("Retry-After", _seconds(answered.retry_after_ms)))
+    if answered.held_ms:
+        fields = (*fields, ("Preference-Applied", f"wait={_seconds(answered.held_ms)}"))
+    return fields
+
+
+def _seconds(ms: int) -> str:
+    return str(-(-ms // 1_000))
 
 
 # -- files of the log --------------------------------------------------------------------------------------------------

@@ -90,6 +90,10 @@ class Deadlines:
         if not self._is_looking:
             self._look_later()
 
+    def extend(self, task: asyncio.Task[object], seconds: float) -> None:
+        """Give `task` more time, because its route may keep a request waiting before anything is done for it."""
+        self._until_s[task] += seconds
+
     def end(self, task: asyncio.Task[object]) -> None:
         """Forget a task that is done."""
         del self._until_s[task]

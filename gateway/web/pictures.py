@@ -1,26 +1,30 @@
-"""Pictures of the live state: waits, leases, agents. They write nothing and prove nothing."""
+"""Pictures of the live state: waits, leases, agents, schemes, trust. They write nothing and prove nothing."""
 
 from __future__ import annotations
 
 from urllib.parse import unquote
 
+import orjson
+
 from gateway.core.intake import SignedRead
+from gateway.core.waitview import trust_view
 from gateway.web.access import reader_of
 from gateway.web.connection import Reply
 from gateway.web.house import JSON, House
 from gateway.web.problem import Refusable
 from gateway.web.routes import Call, plain
 from verifier.did import decode_did
+from verifier.entries import resource_hint
 from verifier.wire import Malformed
 
 
 async def wait(house: House, call: Call) -> Reply:
-    """Show who holds what and who was refused, for every resource or the one of `?resource=`."""
+    """Show who holds what, who stands in line and who was refused: all of it, or what overlaps `?resource=`."""
     name, _, value = call.query.partition("=")
     if name not in ("", "resource") or "&" in value:
         raise Refusable("query_malformed", "The query is empty or resource=<name>.")
     await _admit(house, call)
-    return _picture(house, await (house.scenes.resource(unquote(value)) if name else house.scenes.everything()))
+    return _picture(house, await (house.scenes.resource(_resource(value)) if name else house.scenes.everything()))
 
 
 async def leases(house: House, call: Call) -> Reply:
@@ -39,6 +43,22 @@ async def agents(house: House, call: Call) -> Reply:
     return _picture(house, await house.scenes.agents())
 
 
+async def schemes(house: House, call: Call) -> Reply:
+    """List the schemes that an operator set."""
+    await _admit(house, call)
+    return _picture(house, await house.scenes.schemes())
+
+
+async def trust(house: House, call: Call) -> Reply:
+    """Show the trust of one agent."""
+    name, _, did = call.query.partition("=")
+    if name != "did" or not _is_did(did):
+        raise Refusable("query_malformed", "The query is did=<did:key>.")
+    await _admit(house, call)
+    found = trust_view(house.shelf, did, house.clock.now_ms(), house.ledger.parameters)
+    return _picture(house, orjson.dumps({"ok": True, **found}))
+
+
 async def _admit(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
     """Return who looks, unless it looks too often: a picture is large, and strangers may look at a public ledger.
 
@@ -51,6 +71,15 @@ async def _admit(house: House, call: Call, *, is_signed: bool = False) -> Signed
 
 def _picture(house: House, body: bytes) -> Reply:
     return plain(body, JSON, Cache_Control=house.cache)
+
+
+def _resource(value: str) -> str:
+    """Return the name that a query spells; only names that could be held are looked for."""
+    name = unquote(value, errors="surrogateescape")
+    hint = resource_hint(name)
+    if hint is not None:
+        raise Refusable("query_malformed", f"The name is not one of a resource: {hint}.")
+    return name
 
 
 def _is_did(text: str) -> bool:

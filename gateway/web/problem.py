@@ -19,8 +19,9 @@ from aiohttp import web
 from gateway.core.intake import Rejection
 from gateway.core.refusal import Retry
 from gateway.errors import Busy, Fatal
+from gateway.ledger.parking import Draining
 from gateway.ledger.sequencer import Refused
-from gateway.web.connection import Reply
+from gateway.web.connection import CLOSE, Reply
 from gateway.web.limits import BODY_BYTES_MAX, BodyTooLarge, BodyTooSlow, RateLimited
 from verifier.request import BODY_COMPONENTS
 
@@ -49,6 +50,7 @@ ACCEPT_SIGNATURE = (
 CHALLENGE = 'Signature realm="tallystick"'
 assert frozenset(_COMPONENT_ORDER) == BODY_COMPONENTS, "the challenge must ask for what the profile demands"
 RECOVERY_SECONDS = 5
+DRAINING_SECONDS = 5
 
 _log = logging.getLogger("tallystick.web")
 
@@ -170,6 +172,9 @@ def problem_of(error: BaseException) -> Problem:
             return Problem(ROWS["body_too_slow"], "The deadline for the body has passed.")
         case TimeoutError():
             return Problem(ROWS["timed_out"], "The deadline for the whole request has passed.", headers=_retry(1))
+        case Draining():
+            headers = {**_retry(DRAINING_SECONDS), **dict([CLOSE])}
+            return Problem(ROWS["draining"], "This gateway is stopping.", headers=headers)
         case Fatal():
             return Problem(ROWS["recovering"], "Decisions have stopped.", headers=_retry(RECOVERY_SECONDS))
         case web.RequestPayloadError():

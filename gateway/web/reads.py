@@ -8,11 +8,11 @@ happened yet. The pictures (waits, leases, agents) come from memory, write nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from gateway.core.state import Lease, Record
+from gateway.core.state import Claim, Record
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.tree import load_edge
 from gateway.store.contract import Reading
@@ -60,8 +60,12 @@ class Shelf:
         """Return one record."""
         return self._sequencer.view.get(key)
 
-    def due(self, t_ms: int, limit: int) -> Iterable[Lease]:
-        """Return the leases whose time has come."""
+    def near(self, term: str) -> Collection[str]:
+        """Return the keys of the records filed under a word."""
+        return self._sequencer.view.near(term)
+
+    def due(self, t_ms: int, limit: int) -> Iterable[Claim]:
+        """Return the records whose time has come."""
         return self._sequencer.view.due(t_ms, limit)
 
     def scan(self, prefix: str) -> Iterable[Record]:

@@ -28,12 +28,16 @@ _METHODS_LIKE_GET = {"HEAD": "GET"}
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way: its target in two parts, and the fields of its log line that handlers fill in."""
+    """One request on its way: its target in two parts, and what handlers fill in for its log line.
+
+    `code` is the name of a refusal that has a receipt; a problem's code is found by the door itself.
+    """
 
     request: Request
     path: str
     query: str
     rest: str = ""
+    code: str = ""
     fields: dict[str, object] = dataclass_field(default_factory=dict)
 
 
@@ -42,13 +46,17 @@ Handler: TypeAlias = Callable[[Call], Awaitable[Reply]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A handler under a name from our tables; the name labels metrics and logs."""
+    """A handler under a name from our tables; the name labels metrics and logs.
+
+    `held_seconds` is how long it may keep a request waiting on purpose; its deadline is that much later.
+    """
 
     name: str
     method: str
     path: str
     handler: Handler
     is_prefix: bool = False
+    held_seconds: float = 0.0
 
 
 class Door:
@@ -78,8 +86,10 @@ class Door:
         try:
             route = self._route(call)
             route_name = route.name
+            if route.held_seconds:
+                self._deadlines.extend(task, route.held_seconds)
             reply = await route.handler(call)
-            reply.request_id = request_id
+            reply.request_id, code = request_id, call.code
         except (Exception, asyncio.CancelledError) as error:
             problem = problem_of(self._overdue(task, error))
             code = problem.row.code

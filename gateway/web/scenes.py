@@ -16,7 +16,7 @@ from time import monotonic
 
 import orjson
 
-from gateway.core.state import Agent, Parameters
+from gateway.core.state import Agent, Parameters, Scheme
 from gateway.core.waitview import Scene, Shelf, leases_view, look, wait_view
 from gateway.ledger.sequencer import Sequencer
 
@@ -61,6 +61,10 @@ class Scenes:
         """Return every key that was ever enrolled, in the order of enrolment."""
         return await self._answer(("agents", ""), lambda _: self._agents())
 
+    async def schemes(self) -> bytes:
+        """Return every scheme that an operator set, by name."""
+        return await self._answer(("schemes", ""), lambda _: self._schemes())
+
     async def _answer(self, question: Question, draw: Callable[[Scene], Mapping[str, object]]) -> bytes:
         scene = await self._newest()
         if question not in self._kept:
@@ -103,6 +107,22 @@ class Scenes:
     def _agents(self) -> Mapping[str, object]:
         enrolled = [record for record in self._shelf.scan("agent/") if isinstance(record, Agent)]
         return {"agents": [_agent_row(agent) for agent in sorted(enrolled, key=lambda agent: agent.added_seq)]}
+
+    def _schemes(self) -> Mapping[str, object]:
+        schemes = [record for record in self._shelf.scan("scheme/") if isinstance(record, Scheme)]
+        return {"schemes": [_scheme_row(scheme) for scheme in sorted(schemes, key=lambda scheme: scheme.name)]}
+
+
+def _scheme_row(scheme: Scheme) -> dict[str, object]:
+    return {
+        "name": scheme.name,
+        "class": scheme.class_name,
+        "isFolding": scheme.is_folding,
+        "isUnicode": scheme.is_unicode,
+        "lockDelayMs": scheme.lock_delay_ms,
+        "maxHoldMs": scheme.max_hold_ms,
+        "seq": scheme.seq,
+    }
 
 
 def _agent_row(agent: Agent) -> dict[str, object]:
