@@ -1,11 +1,12 @@
-"""Pictures for people and pollers: who holds what, who was refused lately, who waits for whom.
+"""Pictures for people and pollers: who holds what, who stands in line, who was refused lately, who waits for whom.
 
-A projection of records, and nothing else: it writes nothing and proves nothing. Leases whose time has come are left
-out, although their entry may not be written yet; a refusal counts as waiting for `wait_edge_ms`.
+A projection of records, and nothing else: it writes nothing and proves nothing. What has lapsed is left out, although
+its entry may not be written yet; a refusal counts as waiting for `wait_edge_ms`.
 
 Strangers may look, on the thread that decides. So the live records are walked through once for a `Scene`, which serves
-every reader until the head moves, and what is made of it has at most ROWS_MAX rows. A question about one resource or
-one holder is answered by look-ups in the scene and touches nothing else.
+every reader until the head moves, and what is made of it has at most ROWS_MAX rows with ITEMS_MAX leases and tickets. A
+question about one resource or one holder is answered by look-ups in the scene and touches nothing else; nobody gets
+more than LOOKS_MAX of them.
 
 Source: docs/protocol.md 19.4.
 """
@@ -17,12 +18,32 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Protocol
 
-from gateway.core.resource import leases_on
-from gateway.core.state import HOLIDAY_KEY, Lease, Parameters, Record, View, Waits, agent_at, counter_at
+from gateway.core.resource import claims_near, class_of, keys_of, lapse_ms
+from gateway.core.state import (
+    HOLIDAY_KEY,
+    Claim,
+    Lease,
+    Parameters,
+    Record,
+    Ticket,
+    View,
+    Waits,
+    agent_at,
+    counter_at,
+    edge_at,
+    principal_at,
+)
+from gateway.core.terms import TICKETS, met_by
+from verifier.entries import may_share, overlaps
 from verifier.wire import JsonObject, JsonValue
 
 ROWS_MAX = 1_000  # resources in one picture: some 400 kB
-WAITS_MAX = 2_000  # refusals that a scene keeps, the longest first
+ITEMS_MAX = 2_000  # leases and tickets in one picture, each as often as it is shown
+ROW_ITEMS_MAX = 100  # leases, and again tickets, in one row of a picture of everything
+WAITS_MAX = 2_000  # refusals that a scene keeps, the longest first; and waits that are followed in search of deadlocks
+LOOKS_MAX = 20_000  # names compared for one picture: some 20 ms
+
+_met_by = met_by.__wrapped__  # strangers ask for any name: nothing they ask is to stay in a cache
 
 
 class Shelf(View, Protocol):
@@ -37,9 +58,10 @@ Pair = tuple[tuple[str, str], tuple[str, ...]]  # two actors, and the resources 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What was live at one head at `t_ms`: leases by holder, oldest token first; waits by resource, the longest first.
+    """What was live at one head at `t_ms`: leases by holder, oldest token first; refusals by resource, the longest
+    first; tickets, lowest number first.
 
-    It counts as long as `view` stands at that head: the lease on a resource is looked up there. `leases`, `held` and
+    It counts as long as `view` stands at that head: what is on a resource is looked up there. `leases`, `held` and
     `waits` are totals: live leases, the resources they name, refusals that count as waiting.
     """
 
@@ -48,14 +70,57 @@ class Scene:
     holiday_ms: int
     by_holder: dict[str, list[Lease]]
     waiting: dict[str, list[Waits]]
+    tickets: list[Ticket]
     leases: int
     held: int
     waits: int
     pairs: tuple[Pair, ...] = ()
+    is_short: bool = False  # not every wait was followed in search of pairs
 
-    def is_live(self, lease: Lease) -> bool:
-        """Say whether the effective end of a lease has not come."""
-        return self.t_ms < max(lease.expires_at_ms, self.holiday_ms)
+    def is_live(self, claim: Claim) -> bool:
+        """Say whether the effective end of a lease or ticket has not come."""
+        return self.t_ms < max(lapse_ms(claim), self.holiday_ms)
+
+
+class _Lens:
+    """Finds what stands on a name, until it has compared LOOKS_MAX names: then it sees no more, and says so."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._looks = LOOKS_MAX
+        self.is_cut = False
+
+    def on(self, name: str, *, is_deep: bool) -> Iterator[tuple[Lease | Ticket, str]]:
+        """Yield each live lease and ticket that overlaps `name`, with the least name of it that does.
+
+        `is_deep`: those inside a sub-tree as well, else only those that name it or cover it.
+        """
+        scene, met = self._scene, set[str]()
+        (key,) = keys_of(scene.view, (name,))
+        for term in _met_by(name):
+            for place in scene.view.near(term) if is_deep or term[0] != "<" else ():
+                claim = None if place in met else scene.view.get(place)
+                if isinstance(claim, Lease | Ticket) and scene.is_live(claim):
+                    meeting = self._meet(claim, key)
+                    if self.is_cut:
+                        return
+                    if meeting is not None:
+                        met.add(place)
+                        yield claim, meeting
+
+    def _meet(self, claim: Lease | Ticket, key: str) -> str | None:
+        """Return the least name of a claim that overlaps the name with this key."""
+        if key in claim.resources:
+            self.spend(1)
+            return key
+        self.spend(len(claim.resources))
+        keys = keys_of(self._scene.view, claim.resources)
+        return next((name for name, other in zip(claim.resources, keys, strict=True) if overlaps(key, other)), None)
+
+    def spend(self, looks: int) -> None:
+        """Count looks; the one that is too many cuts."""
+        self._looks -= looks
+        self.is_cut = self._looks < 0
 
 
 def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
@@ -70,25 +135,42 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
     for one in waits[:WAITS_MAX]:
         waiting.setdefault(one.resource, []).append(one)
     held = sum(len(lease.resources) for lease in leases)
-    scene = Scene(shelf, t_ms, holiday_ms, by_holder, waiting, len(leases), held, len(waits))
-    return replace(scene, pairs=_deadlocks(scene))
+    scene = Scene(shelf, t_ms, holiday_ms, by_holder, waiting, [], len(leases), held, len(waits))
+    in_line = (claim for claim in claims_near(shelf, TICKETS) if isinstance(claim, Ticket) and scene.is_live(claim))
+    scene.tickets.extend(sorted(in_line, key=lambda ticket: ticket.seq))
+    pairs, is_short = _deadlocks(scene)
+    return replace(scene, pairs=pairs, is_short=is_short)
 
 
 def wait_view(scene: Scene, resource: str | None = None) -> JsonObject:
-    """Return each resource that is held or waited for, with its lease and those who wait, and the deadlocked pairs.
+    """Return each resource that is held or waited for, with its leases, its queue and those who were refused, and the
+    deadlocked pairs.
 
-    With `resource` only that one is shown, deadlocks that touch it included. `counts` are of the whole ledger always.
+    A row shows what names the resource or covers it. With `resource` there is one row, of everything that overlaps that
+    name, and the deadlocks that touch it. `counts` are of the whole ledger always.
     """
-    names, is_cut = _shown(scene) if resource is None else ([resource], False)
-    pairs = [pair for pair in scene.pairs if resource is None or resource in pair[1]]
-    rows: list[JsonValue] = [row for name in names if (row := _resource_row(scene, name)) is not None]
+    lens = _Lens(scene)
+    if resource is None:
+        rows, is_cut = _all_rows(scene, lens)
+        pairs = list(scene.pairs)
+    else:
+        rows, is_cut = _one_row(scene, lens, resource)
+        pairs = [pair for pair in scene.pairs if any(_is_touched(scene, resource, name) for name in pair[1])]
     deadlocks: list[JsonValue] = [{"actors": list(actors), "resources": list(names)} for actors, names in pairs]
+    offered = sum(ticket.claim_by_ms is not None for ticket in scene.tickets)
+    counts: JsonObject = {
+        "leases": scene.leases,
+        "held": scene.held,
+        "waiting": scene.waits,
+        "queued": len(scene.tickets) - offered,
+        "offered": offered,
+    }
     return {
         "nowMs": scene.t_ms,
         "resources": rows,
         "deadlocks": deadlocks,
-        "isTruncated": is_cut or scene.waits > WAITS_MAX,
-        "counts": {"leases": scene.leases, "held": scene.held, "waiting": scene.waits},
+        "isTruncated": is_cut or lens.is_cut or scene.is_short or scene.waits > WAITS_MAX,
+        "counts": counts,
     }
 
 
@@ -111,6 +193,12 @@ def leases_view(scene: Scene, holder: str) -> JsonObject:
     }
 
 
+def trust_view(view: View, did: str, t_ms: int, parameters: Parameters) -> JsonObject:
+    """Return the trust of a principal in milli-points, and the entry that changed it last, None before the first."""
+    principal = principal_at(view, did, parameters)
+    return {"nowMs": t_ms, "did": did, "trust": principal.trust, "lastSeq": principal.trust_seq}
+
+
 def _live(shelf: Shelf, t_ms: int, holiday_ms: int) -> Iterator[Lease]:
     for record in shelf.scan("lease/"):
         if isinstance(record, Lease) and (t_ms < record.expires_at_ms or t_ms < holiday_ms):
@@ -123,44 +211,116 @@ def _waiting(shelf: Shelf, t_ms: int, parameters: Parameters) -> Iterator[Waits]
             yield record
 
 
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def _all_rows(scene: Scene, lens: _Lens) -> tuple[list[JsonValue], bool]:
+    """Return the rows of a picture of everything, by name, and whether something was left out."""
+    names, is_cut = _shown(scene)
+    rows: dict[str, JsonValue] = {}
+    room = ITEMS_MAX
+    for name in names:
+        found = list(islice(lens.on(name, is_deep=False), 2 * ROW_ITEMS_MAX + 1))
+        room -= len(found)
+        if room < 0 or lens.is_cut:
+            is_cut = True
+            break
+        row, is_short = _row(scene, name, found, scene.waiting.get(name, ()), ROW_ITEMS_MAX)
+        is_cut = is_cut or is_short
+        if row is not None:
+            rows[name] = row
+    return [rows[name] for name in sorted(rows)], is_cut
+
+
+def _one_row(scene: Scene, lens: _Lens, resource: str) -> tuple[list[JsonValue], bool]:
+    found = list(islice(lens.on(resource, is_deep=True), ITEMS_MAX + 1))
+    names = [name for name in scene.waiting if _is_touched(scene, resource, name)]
+    refused = sorted(chain.from_iterable(scene.waiting[name] for name in names), key=lambda w: (w.since_ms, w.actor))
+    row, is_cut = _row(scene, resource, found, refused, ROWS_MAX)
+    return [] if row is None else [row], is_cut
+
+
+def _is_touched(scene: Scene, resource: str, name: str) -> bool:
+    return overlaps(*keys_of(scene.view, (resource, name)))
+
+
 def _shown(scene: Scene) -> tuple[list[str], bool]:
-    """Return the names that a picture of everything shows, sorted, and whether there are more.
+    """Return the names that a picture of everything shows, and whether there are more.
 
     Those that somebody waits for come first into the picture, then others as they come.
     """
     leases = chain.from_iterable(scene.by_holder.values())
-    names = chain(scene.waiting, chain.from_iterable(lease.resources for lease in leases))
+    asked = chain.from_iterable(ticket.resources for ticket in scene.tickets)
+    names = chain(asked, scene.waiting, chain.from_iterable(lease.resources for lease in leases))
     shown: dict[str, None] = {}
-    for name in islice(names, 2 * ROWS_MAX + len(scene.waiting)):  # a name comes again under a second lease
+    for name in islice(names, 2 * ROWS_MAX + len(scene.waiting)):  # a name comes again under a second lease or ticket
         shown[name] = None
         if len(shown) > ROWS_MAX:
             shown.popitem()
-            return sorted(shown), True
-    return sorted(shown), next(names, None) is not None
+            return list(shown), True
+    return list(shown), next(names, None) is not None
 
 
-def _resource_row(scene: Scene, resource: str) -> JsonObject | None:
-    leases = _live_on(scene, resource)
-    newest = max(leases, key=lambda lease: lease.fencing_token, default=None)
-    waiting = scene.waiting.get(resource, ())
-    if newest is None and not waiting:
-        return None
-    rows: list[JsonValue] = [_waiting_row(scene, waits) for waits in waiting]
-    return {"resource": resource, "lease": _lease_row(scene, newest) if newest else None, "waiting": rows}
+def _row(
+    scene: Scene, resource: str, found: list[tuple[Lease | Ticket, str]], refused: Iterable[Waits], most: int
+) -> tuple[JsonObject | None, bool]:
+    """Return the row of a resource, None when nothing is there, and whether it shows less than there is."""
+    leases = sorted(((c, name) for c, name in found if isinstance(c, Lease)), key=lambda pair: pair[0].fencing_token)
+    queue = sorted(((c, name) for c, name in found if isinstance(c, Ticket)), key=lambda pair: pair[0].seq)
+    waiting: list[JsonValue] = [_waiting_row(scene, resource, waits) for waits in refused]
+    if not leases and not queue and not waiting:
+        return None, False
+    lease_rows: list[JsonValue] = [
+        _lease_row(scene, lease) | _as(resource, "heldAs", name) for lease, name in leases[:most]
+    ]
+    queue_rows: list[JsonValue] = [
+        {"position": place} | _ticket_row(scene, ticket) | _as(resource, "resource", name)
+        for place, (ticket, name) in enumerate(queue[:most], 1)
+    ]
+    row: JsonObject = {"resource": resource, "leases": lease_rows, "queue": queue_rows, "waiting": waiting}
+    return row, len(leases) > most or len(queue) > most
 
 
-def _live_on(scene: Scene, resource: str) -> list[Lease]:
-    return [lease for lease in leases_on(scene.view, (resource,)).values() if scene.is_live(lease)]
+def _as(resource: str, member: str, name: str) -> JsonObject:
+    """Return under which name a thing stands on a resource, where that is not the row's own."""
+    return {} if name == resource else {member: name}
 
 
-def _waiting_row(scene: Scene, waits: Waits) -> JsonObject:
+def _waiting_row(scene: Scene, resource: str, waits: Waits) -> JsonObject:
     row: JsonObject = {
         "actor": waits.actor,
         "waits": waits.waits,
         "sinceMs": waits.since_ms,
         "refusedAtMs": waits.refused_at_ms,
     }
-    return row | _name(scene, waits.actor, "actorName")
+    return row | _name(scene, waits.actor, "actorName") | _as(resource, "resource", waits.resource)
+
+
+def _ticket_row(scene: Scene, ticket: Ticket) -> JsonObject:
+    """Return a ticket in short. The times are as printed in its entries, `endsAtMs` is what holds in a holiday too."""
+    row: JsonObject = {
+        "ticketId": ticket.ticket_id,
+        "actor": ticket.actor,
+        "mode": ticket.mode,
+        "state": _state(ticket),
+        "queuedAtMs": ticket.queued_at_ms,
+        "pollByMs": ticket.poll_by_ms,
+        "giveUpByMs": ticket.give_up_by_ms,
+        "endsAtMs": max(ticket.deadline_ms, scene.holiday_ms),
+        "passes": ticket.passes,
+    }
+    if ticket.claim_by_ms is not None:
+        row["claimByMs"] = ticket.claim_by_ms
+    return row | _name(scene, ticket.actor, "actorName")
+
+
+def _state(ticket: Ticket) -> str:
+    """Say where a ticket stands: its turn has come, it keeps what is free, it was passed over, or it just waits."""
+    if ticket.claim_by_ms is not None:
+        return "offered"
+    if ticket.reserve_until_ms is not None:
+        return "reserved"
+    return "passed" if ticket.is_passed else "queued"
 
 
 def _full_lease_row(scene: Scene, lease: Lease) -> JsonObject:
@@ -193,14 +353,33 @@ def _name(scene: Scene, did: str, member: str) -> JsonObject:
     return {member: agent.name} if agent is not None and agent.name is not None else {}
 
 
-def _deadlocks(scene: Scene) -> tuple[Pair, ...]:
-    """Return each pair in which A waits for a lease of B and B for one of A, with the resources they wait for."""
+# -- who waits for whom ------------------------------------------------------------------------------------------------
+
+
+def _deadlocks(scene: Scene) -> tuple[tuple[Pair, ...], bool]:
+    """Return each pair in which A waits for a lease of B and B for one of A, with the resources they wait for; and
+    whether there may be more."""
+    lens = _Lens(scene)
+    known: dict[str, list[Lease]] = {}
     edges: dict[tuple[str, str], set[str]] = {}
-    for resource, waiting in scene.waiting.items():
-        holders = {lease.holder for lease in _live_on(scene, resource)}
-        for waits in waiting:
-            for holder in holders:
-                if holder != waits.actor:
-                    edges.setdefault((waits.actor, holder), set()).add(resource)
+    for actor, resource, mode in islice(_waits(scene), WAITS_MAX):
+        if resource not in known:
+            found = lens.on(resource, is_deep=True)
+            known[resource] = [claim for claim, _ in found if isinstance(claim, Lease)]
+        lens.spend(len(known[resource]))
+        for lease in () if lens.is_cut else known[resource]:
+            if lease.holder != actor and not may_share(class_of(scene.view, resource), lease.mode, mode):
+                edges.setdefault((actor, lease.holder), set()).add(resource)
     pairs = sorted((a, b) for a, b in edges if a < b and (b, a) in edges)
-    return tuple(((a, b), tuple(sorted(edges[a, b] | edges[b, a]))) for a, b in pairs)
+    return tuple(((a, b), tuple(sorted(edges[a, b] | edges[b, a]))) for a, b in pairs), lens.is_cut
+
+
+def _waits(scene: Scene) -> Iterator[tuple[str, str, str]]:
+    """Yield what those who hold something wait for: (actor, resource, mode), of tickets and of the latest refusals."""
+    for ticket in scene.tickets:
+        if ticket.claim_by_ms is None and ticket.actor in scene.by_holder:
+            yield from ((ticket.actor, name, ticket.mode) for name in ticket.resources)
+    for actor in scene.by_holder:
+        edge = edge_at(scene.view, actor, scene.t_ms)
+        if edge is not None:
+            yield actor, edge.resource, edge.mode
