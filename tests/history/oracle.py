@@ -17,11 +17,13 @@ Names = Callable[[Piece], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused piece: whose lease it is told of, the least of its names that touches it, how many are in the way."""
+    """A refused piece: whose lease it is told of, the least of its names that touches it and the least name of the
+    lease that touches this one, how many leases are in the way."""
 
     line: int
     holder: str
     name: str
+    held_as: str
     conflicts: int
 
 
@@ -48,7 +50,9 @@ def refusals(pieces: Sequence[Piece], hold_s: int, names_of: Names) -> list[Refu
             own[0].ends_s = piece.ends_s
         elif others:
             told = min(others, key=lambda held: (-held.ends_s, held.order))
-            found.append(Refusal(piece.line, told.worker, min(touched(names, told.names)), len(others)))
+            name = min(touched(names, told.names))
+            held_as = min(touched(told.names, frozenset({name})))
+            found.append(Refusal(piece.line, told.worker, name, held_as, len(others)))
         else:
             live.append(Held(piece.worker, names, piece.ends_s, piece.line))
     return found

@@ -10,6 +10,7 @@ from gateway.ledger.history import Answer
 from tests.core.requests import NOW_MS, did_of, release
 from tests.history.oracle import Names, Refusal
 from tests.history.trace import Piece
+from tests.scenarios.stage import request
 from tests.world import World
 from verifier.entries import Leaf, parse_leaf
 
@@ -76,8 +77,39 @@ class Replay:
         self.world.clock.advance(NOW_MS + (seconds + self._hold_s) * 1_000 - self.world.clock.wall)
 
 
+async def collisions_with_breaks(world: World, pieces: Sequence[Piece], hold_s: int) -> tuple[int, int]:
+    """Play each path as a request of its own; who is refused breaks what it was told of, and works all the same.
+
+    Return how many paths and how many pieces were refused.
+    """
+    paths = lines = 0
+    for piece in pieces:
+        world.clock.advance(NOW_MS + piece.ends_s * 1_000 - world.clock.wall)
+        asked = [(name, await _ask(world, piece, name, hold_s)) for name in sorted(piece.paths)]
+        refused = [(name, leaf) for name, leaf in asked if "error" in leaf.value]
+        for name, leaf in refused:
+            await _break(world, f"repo:town/{name}", leaf)
+            assert "error" not in (await _ask(world, piece, name, hold_s)).value
+        paths, lines = paths + len(refused), lines + bool(refused)
+    return paths, lines
+
+
+async def _ask(world: World, piece: Piece, path: str, hold_s: int) -> Leaf:
+    return parse_leaf((await world.acquire(piece.worker, f"repo:town/{path}", ttlMs=hold_s * 1_000)).leaf)
+
+
+async def _break(world: World, name: str, refused: Leaf) -> None:
+    """Let the operator end what the refusal named; its text holds all that is needed for it."""
+    conflict = refused.value["conflict"]
+    assert isinstance(conflict, dict) and refused.text("error") == "lease_held"
+    members = {"resource": name, "seenToken": conflict["fencingToken"], "reason": "worked-on"}
+    answer = await world.ask(request("op", "lease.break", world.clock.wall, **members))
+    assert answer.status == 200, answer.leaf
+
+
 def _refusal(piece: Piece, leaf: Leaf, names: dict[str, str]) -> Refusal:
     assert leaf.text("error") == "lease_held", leaf.value
     conflict = leaf.value["conflict"]
     assert isinstance(conflict, dict)
-    return Refusal(piece.line, names[leaf.text("holder")], str(conflict["resource"]), leaf.number("conflicts"))
+    name, held_as = str(conflict["resource"]), str(conflict["heldAs"])
+    return Refusal(piece.line, names[leaf.text("holder")], name, held_as, leaf.number("conflicts"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.history.oracle import collisions_by_path, refusals
-from tests.history.replay import Ending, Replay
+from tests.history.replay import Ending, Replay, collisions_with_breaks
 from tests.history.trace import FOLDER, NAMES, Piece, is_here, read
 from tests.world import World
 
@@ -37,6 +37,39 @@ async def test_refused_is_exactly_what_lists_and_loops_refuse(
     assert len(pieces) > len(expected) > 0
     async with World(tmp_path, agents=sorted({piece.worker for piece in pieces})) as world:
         assert await Replay(world, hold_s, ending).run(pieces, exact) == expected
+        world.audit()
+
+
+def sub_trees(piece: Piece) -> frozenset[str]:
+    """Take the whole folder of each path; every third piece, and what lies in no folder, is taken by its exact name."""
+    if piece.line % 3 == 0:
+        return exact(piece)
+    folders = (path.rpartition("/")[0] for path in piece.paths)
+    return frozenset(
+        f"repo:town/{folder}/**" if folder else f"repo:town/{path}"
+        for folder, path in zip(folders, piece.paths, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", TRACES)
+async def test_folders_are_refused_exactly_where_a_prefix_says_so(name: str, tmp_path: Path) -> None:
+    """Sub-trees above sub-trees above exact names, at H = 300 s."""
+    pieces = read(name)
+    expected = refusals(pieces, 300, sub_trees)
+    assert len(pieces) > len(expected) > len(refusals(pieces, 300, exact))
+    assert any(refusal.name != refusal.held_as for refusal in expected)
+    async with World(tmp_path, agents=sorted({piece.worker for piece in pieces})) as world:
+        assert await Replay(world, 300, "lapse").run(pieces, sub_trees) == expected
+        world.audit()
+
+
+@pytest.mark.parametrize("name", [TRACES[1], TRACES[2]])
+async def test_work_that_goes_on_all_the_same_breaks_what_it_meets(name: str, tmp_path: Path) -> None:
+    """As the description of the trace reads it, through the gateway: a lease for each path, a break for each refusal."""
+    pieces = read(name)
+    async with World(tmp_path, agents=sorted({piece.worker for piece in pieces})) as world:
+        assert await collisions_with_breaks(world, pieces, 300) == collisions_by_path(pieces, 300)
+        assert world.types().count("lease.broken") == collisions_by_path(pieces, 300)[0]
         world.audit()
 
 

@@ -22,6 +22,16 @@ from verifier.entries import ACTION_PATHS, Leaf, parse_leaf
 _numbers = count()
 
 
+def request(name: str, action: str, at_ms: int, /, **members: Any) -> Ask:
+    """Return a request of any action by the key of `name`, made at `at_ms` and not yet signed."""
+    key, number, created_s = key_of(name), next(_numbers), at_ms // 1_000
+    body = json.dumps({"ledger": ORIGIN, "actorDid": key.did, **members}, ensure_ascii=False).encode()
+    return Ask(
+        action, key, body, ACTION_PATHS[action],
+        idempotency_key=f"scene-{number}", nonce=f"scene{number:030d}", created=created_s, expires=created_s + 60,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """The world and its actors, named by letters; each word plays one request and returns the entry it became."""
@@ -34,12 +44,7 @@ class Stage:
 
     def request(self, name: str, action: str, /, **members: Any) -> Ask:
         """Return a request of `name` made now, not yet signed."""
-        key, number, created_s = key_of(name), next(_numbers), self.now_ms // 1_000
-        body = json.dumps({"ledger": ORIGIN, "actorDid": key.did, **members}, ensure_ascii=False).encode()
-        return Ask(
-            action, key, body, ACTION_PATHS[action],
-            idempotency_key=f"scene-{number}", nonce=f"scene{number:030d}", created=created_s, expires=created_s + 60,
-        )  # fmt: skip
+        return request(name, action, self.now_ms, **members)
 
     async def answer(self, name: str, action: str, /, **members: Any) -> Answer:
         return await self.world.ask(self.request(name, action, **members))
