@@ -23,6 +23,12 @@ PATHS = {
     "lease.acquire": "/api/v1/acp/coordination/lease",
     "lease.renew": "/api/v1/acp/coordination/renew",
     "lease.release": "/api/v1/acp/coordination/release",
+    "lease.transfer": "/api/v1/acp/coordination/transfer",
+    "lease.accept": "/api/v1/acp/coordination/accept",
+    "lease.break": "/api/v1/acp/coordination/break",
+    "wait.claim": "/api/v1/acp/coordination/wait/claim",
+    "wait.cancel": "/api/v1/acp/coordination/wait/cancel",
+    "scheme.set": "/api/v1/acp/schemes",
     "agent.add": "/api/v1/acp/agents",
     "agent.remove": "/api/v1/acp/agents/remove",
 }
@@ -41,6 +47,24 @@ PARAMETERS = {
     "maxHoldMs": 3600000,
     "ratePerSecond": 20,
     "rateBurst": 200,
+    "pollMs": 30000,
+    "claimMs": 10000,
+    "waitMaxMs": 3600000,
+    "queuePerResource": 256,
+    "queuePerPrincipal": 64,
+    "queueTotal": 10000,
+    "lockDelayMs": 0,
+    "deadlockNodes": 1000,
+    "passesMax": 32,
+    "reserveAfterMs": 60000,
+    "trustStart": 50000,
+    "trustMax": 100000,
+    "trustGain": 500,
+    "trustGainHoldMs": 1000,
+    "trustGainMax": 1000,
+    "trustGainWindowMs": 3600000,
+    "trustLoss": 5000,
+    "heldPerPrincipal": 4096,
 }
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 Json = dict[str, Any]
@@ -99,7 +123,8 @@ class Key:
         return f"— {name} {b64(self.key_id(name, 4) + time_s.to_bytes(8, 'big') + signature)}\n"
 
 
-LOG, RECEIPT, ROOT, OPERATOR, ALICE, BOB, STRANGER = (Key(n) for n in (11, 12, 13, 14, 15, 16, 17))
+LOG, RECEIPT, ROOT, OPERATOR, ALICE, BOB, STRANGER, CAROL = (Key(n) for n in (11, 12, 13, 14, 15, 16, 17, 18))
+KEYS = (OPERATOR, ALICE, BOB, STRANGER, CAROL)
 WITNESSES = {"w1": Key(21), "w2": Key(22), "w3": Key(23)}
 
 
@@ -139,6 +164,8 @@ class Ledger:
     epoch: int = 1
     token: int = 0
     counter: int = 0
+    classes: dict[str, tuple[str, bool]] = field(default_factory=dict)  # class and folding by scheme, of `set_scheme`
+    trust: dict[str, tuple[int, int]] = field(default_factory=dict)  # value and seq of the last change, by DID
 
     # --- tree ---
 
@@ -178,7 +205,7 @@ class Ledger:
 
     def open(self, **over: Any) -> int:
         members = {
-            "rules": 1,
+            "rules": 2,
             "root": ROOT.vkey(f"{ORIGIN}/root"),
             "keys": [f"log {LOG.vkey(ORIGIN)} 0 - active", f"receipt {RECEIPT.vkey(ORIGIN + '/receipt')} 0 - active"],
             "operators": [OPERATOR.did],
@@ -255,19 +282,32 @@ class Ledger:
         members = {"agent": agent.did}
         return self.decision("agent.removed", OPERATOR, "agent.remove", members, members)
 
-    def grant(self, key: Key, *resources: str, ttl_ms: int = 30_000, **over: Any) -> int:
-        self.token = max(self.token + 1, self.time_ms * 1000)
-        body = over.pop("body_members", {"resources": list(resources), "ttlMs": ttl_ms})
-        return self.decision(
-            "lease.granted", key, "lease.acquire", body, {**self.lease(*resources, ttl_ms=ttl_ms)}, **over
-        )
+    def set_scheme(self, name: str, scheme_class: str, *, is_folding: bool = False, **over: Any) -> int:
+        body = {"name": name, "class": scheme_class, "isFolding": is_folding}
+        rest = {"isUnicode": False, "lockDelayMs": 0, "maxHoldMs": 3_600_000, "unicodeVersion": "14.0.0"}
+        body |= {member: over.pop(member) for member in rest if member in over}
+        self.classes[name] = (scheme_class, is_folding)
+        members = {**rest, **body}
+        return self.decision("scheme.set", OPERATOR, "scheme.set", body, members, **over)
 
-    def lease(self, *resources: str, ttl_ms: int = 30_000, grant_seq: int | None = None) -> Json:
-        schemes = sorted({name.split(":")[0] for name in resources})
+    def grant(self, key: Key, *resources: str, ttl_ms: int = 30_000, mode: str = "write", **over: Any) -> int:
+        default = {"resources": list(resources), "ttlMs": ttl_ms, **({} if mode == "write" else {"mode": mode})}
+        body = over.pop("body_members", default)
+        members = self.new_lease(*resources, ttl_ms=ttl_ms, mode=mode)
+        return self.decision("lease.granted", key, "lease.acquire", body, members, **over)
+
+    def new_lease(self, *resources: str, ttl_ms: int = 30_000, mode: str = "write") -> Json:
+        """The members of the lease that the next entry begins; takes the next token."""
+        self.token = max(self.token + 1, self.time_ms * 1000)
+        return self.lease(*resources, ttl_ms=ttl_ms, mode=mode)
+
+    def lease(self, *resources: str, ttl_ms: int = 30_000, grant_seq: int | None = None, mode: str = "write") -> Json:
+        names = sorted({name.split(":")[0] for name in resources})
+        rows = [(name, *self.classes.get(name, ("exclusive", False))) for name in names]
         return {
             "resources": sorted(resources),
-            "mode": "write",
-            "schemes": [{"name": name, "class": "exclusive"} for name in schemes],
+            "mode": mode,
+            "schemes": [{"name": name, "class": kind, "isFolding": is_folding} for name, kind, is_folding in rows],
             "leaseId": f"L{len(self.leaves) if grant_seq is None else grant_seq}",
             "fencingToken": self.token,
             "ttlMs": ttl_ms,
@@ -291,34 +331,149 @@ class Ledger:
         body = {"leaseId": members["leaseId"], "ttlMs": ttl_ms}
         return self.decision("lease.renewed", key, "lease.renew", body, members, **over)
 
-    def release(self, key: Key, grant_seq: int, **over: Any) -> int:
+    def change_mode(self, key: Key, grant_seq: int, mode: str, **over: Any) -> int:
+        """A renewal in another mode: a new lease takes the place of the old one."""
+        old = self.value(grant_seq)
+        members = {
+            **self.new_lease(*old["resources"], mode=mode),
+            "holdUntilMs": old["holdUntilMs"],
+            "fromLeaseId": old["leaseId"],
+            "fromSeq": grant_seq,
+        }
+        body = {"leaseId": old["leaseId"], "mode": mode}
+        return self.decision("lease.changed", key, "lease.renew", body, members, **over)
+
+    def moved(self, key: Key, change: int) -> Json:
+        """The row of `trust` that says how a principal's trust moves with the next entry."""
+        value, seq = self.trust.get(key.did, (50_000, -1))
+        self.trust[key.did] = (value + change, len(self.leaves))
+        previous = {} if seq < 0 else {"previousSeq": seq}
+        return {"did": key.did, "change": change, "after": value + change, **previous}
+
+    def release(self, key: Key, grant_seq: int, *, gain: int | None = None, **over: Any) -> int:
+        """A release; `gain` is what trust it earns, by default the whole gain after a real hold."""
         names = ("resources", "leaseId", "fencingToken", "grantSeq", "grantedAtMs")
         members = self.later(grant_seq, *names)
+        earned = (500 if self.time_ms - members["grantedAtMs"] >= 1_000 else 0) if gain is None else gain
+        if earned:
+            members["trust"] = [self.moved(key, earned)]
         body = {"resources": members["resources"], "leaseId": members["leaseId"]}
         return self.decision("lease.released", key, "lease.release", body, members, **over)
 
     def expire(self, grant_seq: int, **over: Any) -> int:
+        """An expiry; it costs the holder trust."""
         names = ("resources", "leaseId", "fencingToken", "holder", "grantSeq", "expiresAtMs")
-        return self.entry("lease.expired", "gateway", {**self.later(grant_seq, *names), **over})
+        members = self.later(grant_seq, *names)
+        holder = next(key for key in KEYS if key.did == members["holder"])
+        return self.entry("lease.expired", "gateway", {**members, "trust": [self.moved(holder, -5_000)], **over})
 
     def refuse(self, key: Key, grant_seq: int, *resources: str, **over: Any) -> int:
         """A lease_held refusal that names the grant."""
         grant = self.value(grant_seq)
-        names = ("leaseId", "fencingToken", "mode", "grantedAtMs")
-        conflict = {**self.later(grant_seq, *names), "resource": resources[0], "expiresAtMs": grant["expiresAtMs"]}
         members = {
             "resources": sorted(resources),
             "mode": "write",
             "ttlMs": 30_000,
+            "wait": False,
             "error": "lease_held",
             "number": 408,
             "holder": grant["actor"],
-            "conflict": conflict,
+            "conflict": self.conflict(grant_seq, sorted(resources)[0]),
             "conflicts": 1,
             "stampede": {"admitted": True, "waitMs": 25},
             "retryAfterMs": 25,
         }
-        return self.decision("lease.refused", key, "lease.acquire", {"resource": resources[0]}, members, **over)
+        return self.decision("lease.refused", key, "lease.acquire", {"resources": [*resources]}, members, **over)
+
+    def conflict(self, grant_seq: int, resource: str, held_as: str | None = None) -> Json:
+        names = ("leaseId", "fencingToken", "mode", "grantedAtMs", "expiresAtMs")
+        return {**self.later(grant_seq, *names), "resource": resource, "heldAs": held_as or resource}
+
+    # --- in line ---
+
+    def queue(self, key: Key, *resources: str, position: int = 1, mode: str = "write", **over: Any) -> int:
+        body = {"resources": list(resources), "wait": True, **({} if mode == "write" else {"mode": mode})}
+        members = {
+            "resources": sorted(resources),
+            "mode": mode,
+            "ttlMs": 30_000,
+            "giveUpMs": 3_600_000,
+            "ticketId": f"T{len(self.leaves)}",
+            "pollByMs": self.time_ms + 30_000,
+            "giveUpByMs": self.time_ms + 3_600_000,
+            "position": position,
+        }
+        return self.decision("wait.queued", key, "lease.acquire", body, members, **over)
+
+    def poll(self, key: Key, ticket: int, position: int = 1, **over: Any) -> int:
+        body = {"ticketId": f"T{ticket}"}
+        members = {**body, "ticketSeq": ticket, "pollByMs": self.time_ms + 30_000, "position": position}
+        return self.decision("wait.polled", key, "wait.claim", body, members, **over)
+
+    def offer(self, ticket: int, **over: Any) -> int:
+        claim_by_ms = max(self.time_ms + 10_000, self.value(ticket)["pollByMs"])
+        return self.waiting("wait.offered", ticket, claimByMs=claim_by_ms, **over)
+
+    def waiting(self, name: str, ticket: int, **members: Any) -> int:
+        """What the gateway says of a ticket: wait.offered, wait.reserved, wait.removed."""
+        about = {"ticketId": f"T{ticket}", "ticketSeq": ticket, "waiter": self.value(ticket)["actor"]}
+        return self.entry(name, "gateway", {**about, **members})
+
+    def claim(self, key: Key, ticket: int, **over: Any) -> int:
+        asked, body = self.value(ticket), {"ticketId": f"T{ticket}"}
+        lease = self.new_lease(*asked["resources"], ttl_ms=asked["ttlMs"], mode=asked["mode"])
+        return self.decision("lease.claimed", key, "wait.claim", body, {**lease, **body, "ticketSeq": ticket}, **over)
+
+    def cancel(self, key: Key, ticket: int, **over: Any) -> int:
+        body = {"ticketId": f"T{ticket}"}
+        return self.decision("wait.cancelled", key, "wait.cancel", body, {**body, "ticketSeq": ticket}, **over)
+
+    # --- from hand to hand ---
+
+    def hand_over(self, key: Key, grant_seq: int, to: Key, **over: Any) -> int:
+        """The offer of a lease, by its holder or an operator."""
+        lease = self.later(grant_seq, "leaseId", "fencingToken", "holder", "grantSeq")
+        body = {
+            "leaseId": lease["leaseId"],
+            "seenToken": lease["fencingToken"],
+            "toDid": to.did,
+            "reason": "shift.ends",
+        }
+        members = {**body, "holder": lease["holder"], "grantSeq": grant_seq}
+        return self.decision("transfer.offered", key, "lease.transfer", body, members, **over)
+
+    def accept(self, key: Key, offer_seq: int, ttl_ms: int = 30_000, **over: Any) -> int:
+        grant_seq = self.value(offer_seq)["grantSeq"]
+        old = self.value(grant_seq)
+        members = {
+            **self.new_lease(*old["resources"], ttl_ms=ttl_ms, mode=old["mode"]),
+            "holdUntilMs": old["holdUntilMs"],
+            "fromLeaseId": old["leaseId"],
+            "fromSeq": grant_seq,
+            "giver": old["actor"],
+            "offerSeq": offer_seq,
+        }
+        body = {"leaseId": old["leaseId"], "ttlMs": ttl_ms}
+        return self.decision("lease.transferred", key, "lease.accept", body, members, **over)
+
+    def broken(self, grant_seq: int, resource: str | None = None, by: Key = OPERATOR, **over: Any) -> int:
+        names = ("resources", "leaseId", "fencingToken", "holder", "grantSeq", "grantedAtMs")
+        lease = self.later(grant_seq, *names)
+        named = resource or lease["resources"][0]
+        body = {
+            "resource": named,
+            "seenToken": lease["fencingToken"],
+            "reason": "holder.gone",
+            "reasonDigest": "5a" * 32,
+        }
+        return self.decision("lease.broken", by, "lease.break", body, {**body, **lease}, **over)
+
+    # --- refusals that nothing explains ---
+
+    def refused(self, name: str, key: Key, action: str, body: Json, error: str, number: int, **members: Any) -> int:
+        """Any refusal that repeats its body; `members` are added, in place of a default too."""
+        said = {**body, "error": error, "number": number, **members}
+        return self.decision(name, key, action, body, {n: value for n, value in said.items() if value is not None})
 
     # --- what leaves the house ---
 
@@ -428,4 +583,36 @@ def worked() -> Ledger:
     ledger.start()  # 11, 12
     ledger.grant(ALICE, "db:orders/table/users")  # 13
     ledger.remove(BOB)  # 14
+    return ledger
+
+
+def busy() -> Ledger:
+    """A day with readers, a queue, a break, a transfer and a change of mode: every entry type that `worked` lacks."""
+    ledger = opened()
+    ledger.add(CAROL)  # 5
+    ledger.set_scheme("doc", "read-safe", is_folding=True)  # 6
+    ledger.time_ms += 100
+    reader = ledger.grant(ALICE, "doc:Plan/**", mode="read")  # 7
+    ledger.grant(BOB, "doc:plan/a", mode="read")  # 8
+    held = ledger.grant(ALICE, "repo:a", "repo:b")  # 9
+    ticket = ledger.queue(BOB, "repo:a")  # 10
+    behind = ledger.queue(CAROL, "repo:a", position=2)  # 11
+    ahead: Json = {"ticketId": f"T{ticket}", "actor": BOB.did, "resource": "repo:a", "mode": "write"}
+    ahead["queuedAtMs"] = ledger.time_ms
+    ledger.time_ms += 5_000
+    ledger.poll(BOB, ticket)  # 12
+    ledger.broken(held)  # 13
+    ledger.offer(ticket)  # 14
+    asked = {"resources": ["repo:a"], "mode": "write", "ttlMs": 30_000, "wait": False}
+    wait = {"stampede": {"admitted": True, "waitMs": 25}, "retryAfterMs": 25}
+    ledger.refused(
+        "lease.refused", ALICE, "lease.acquire", {"resources": ["repo:a"]}, "queued", 501, **asked, ahead=ahead, **wait
+    )  # 15
+    claimed = ledger.claim(BOB, ticket)  # 16
+    ledger.cancel(CAROL, behind)  # 17
+    offered = ledger.hand_over(BOB, claimed, CAROL)  # 18
+    ledger.accept(CAROL, offered)  # 19
+    ledger.time_ms += 1_000
+    ledger.release(BOB, 8)  # 20
+    ledger.change_mode(ALICE, reader, "write")  # 21
     return ledger
