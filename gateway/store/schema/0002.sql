@@ -34,7 +34,9 @@ SELECT
     json_extract(value, '$.grantedAtMs') AS granted_at_ms,
     json_extract(value, '$.ttlMs') AS ttl_ms,
     json_extract(value, '$.expiresAtMs') AS expires_at_ms,
-    json_extract(value, '$.holdUntilMs') AS hold_until_ms
+    json_extract(value, '$.holdUntilMs') AS hold_until_ms,
+    json_extract(value, '$.giver') AS giver,
+    json_extract(value, '$.giverUntilMs') AS giver_until_ms
 FROM live_record WHERE key GLOB 'lease/*';
 
 CREATE VIEW waits AS
@@ -56,3 +58,44 @@ SELECT
     json_extract(value, '$.addedSeq') AS added_seq,
     json_extract(value, '$.removedSeq') AS removed_seq
 FROM live_record WHERE key GLOB 'agent/*';
+
+CREATE VIEW tickets AS
+SELECT
+    json_extract(value, '$.ticketId') AS ticket_id,
+    json_extract(value, '$.actor') AS actor,
+    json_extract(value, '$.principal') AS principal,
+    json_extract(value, '$.onBehalfOf') AS on_behalf_of,
+    json_extract(value, '$.resources') AS resources,
+    json_extract(value, '$.mode') AS mode,
+    json_extract(value, '$.ttlMs') AS ttl_ms,
+    json_extract(value, '$.seq') AS seq,
+    json_extract(value, '$.queuedAtMs') AS queued_at_ms,
+    json_extract(value, '$.pollByMs') AS poll_by_ms,
+    json_extract(value, '$.giveUpByMs') AS give_up_by_ms,
+    json_extract(value, '$.claimByMs') AS claim_by_ms,
+    json_extract(value, '$.passes') AS passes,
+    json_extract(value, '$.reserveAtMs') AS reserve_at_ms,
+    json_extract(value, '$.reserveUntilMs') AS reserve_until_ms,
+    json_extract(value, '$.isPassed') AS is_passed
+FROM live_record WHERE key GLOB 'ticket/*';
+
+CREATE VIEW schemes AS
+SELECT
+    json_extract(value, '$.name') AS name,
+    json_extract(value, '$.className') AS class_name,
+    json_extract(value, '$.isFolding') AS is_folding,
+    json_extract(value, '$.isUnicode') AS is_unicode,
+    json_extract(value, '$.lockDelayMs') AS lock_delay_ms,
+    json_extract(value, '$.maxHoldMs') AS max_hold_ms,
+    json_extract(value, '$.seq') AS seq
+FROM live_record WHERE key GLOB 'scheme/*';
+
+CREATE VIEW trust AS
+SELECT
+    json_extract(value, '$.did') AS did,
+    json_extract(value, '$.trust') AS trust,
+    json_extract(value, '$.trustSeq') AS trust_seq,
+    json_extract(value, '$.gainSinceMs') AS gain_since_ms,
+    json_extract(value, '$.gained') AS gained,
+    json_extract(value, '$.held') AS held
+FROM live_record WHERE key GLOB 'principal/*';
