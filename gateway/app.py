@@ -1,8 +1,8 @@
 """Puts the rooms together, starts them in order, stops them in order.
 
 Start: settings, keys, store, entry 0, sequencer, then the door; nothing listens before decisions can be made. Stop:
-/readyz says 503, refuse new requests, stop listening, answer what is under way, drain the sequencer (commit, sign,
-keep), close the store. A second signal does not hurry it: the deadline of the drain does.
+/readyz says 503, refuse new requests, send parked claims away, stop listening, answer what is under way, drain the
+sequencer (commit, sign, keep), close the store. A second signal does not hurry it: the deadline of the drain does.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ from aiohttp import web
 
 from gateway.clock import Clock, Clocks
 from gateway.config import Settings
-from gateway.core.state import Parameters
+from gateway.core.resource import claims_near
+from gateway.core.state import TICKETS_KEY, Parameters, Ticket, View, counter_at
+from gateway.core.terms import TICKETS
 from gateway.errors import Fatal
 from gateway.initialise import LEDGER_FILE, LOOPBACK
+from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
@@ -40,11 +43,11 @@ from gateway.web.reports import is_disputed, log_dispute
 from gateway.web.routes import Door
 from gateway.web.scenes import Scenes
 from keys.files import load_key
-from verifier.entries import Leaf, parse_leaf
+from verifier.entries import LEAF_BYTES_LARGEST, RULES_VERSION, Leaf, parse_leaf
 from verifier.keyring import open_key_document
 from verifier.merkle import leaf_hash
 from verifier.note import parse_vkey
-from verifier.wire import JsonValue
+from verifier.wire import JsonValue, parse_canonical
 
 # Python looks for cycles among new objects after every 700 of them. A request makes hundreds that wait for the disk and
 # hang in no cycle, so it would look through each several times; with 50,000 that saves 5 % of the CPU for some MiB.
@@ -60,6 +63,12 @@ PUBLISHED: Mapping[str, tuple[str, str]] = {
     "/.well-known/tallystick-policy.txt": (TEXT, "policy.txt"),
     "/.well-known/jwks.json": (JSON, "jwks.json"),
     "/.well-known/did.json": (JSON, "did.json"),
+}
+PARKED_FIGURES: Mapping[str, str] = {
+    "parked": "Claims that were kept waiting.",
+    "woken": "Parked claims whose turn came, or whose ticket ended.",
+    "lapsed": "Parked claims whose time was over first.",
+    "left": "Parked claims whose client went away.",
 }
 _log = logging.getLogger("tallystick.app")
 
@@ -185,6 +194,7 @@ async def running(
             origin=ledger.origin,
             genesis=ledger.genesis,
             is_clock_accepted=is_clock_accepted,
+            parking=Parking(max(1, settings.connections_max // 2)),
         )
         await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
@@ -202,6 +212,7 @@ def open_ledger(store: SqliteStore) -> Ledger:
     entries = store.entries(0, 1)
     if not entries:
         raise StartError("the ledger has no entry 0, so it was never opened; make a new one with `tallystick init`")
+    _check_rules(entries[0].leaf)
     leaf = parse_leaf(entries[0].leaf)
     parameters = leaf.value["parameters"]
     assert isinstance(parameters, dict), "the entry table makes parameters an object"
@@ -214,6 +225,16 @@ def open_ledger(store: SqliteStore) -> Ledger:
         is_dev=leaf.value["isDev"] is True,
         parameters=Parameters.from_members(parameters),
     )
+
+
+def _check_rules(opening: bytes) -> None:
+    """A ledger keeps the rules it was opened with, because an auditor decides everything again by them."""
+    rules = parse_canonical(opening, bytes_max=LEAF_BYTES_LARGEST).get("rules")
+    if rules != RULES_VERSION:
+        raise StartError(
+            f"this ledger was opened with rules {rules}, and this gateway decides by rules {RULES_VERSION}; "
+            "make a new ledger beside it with `tallystick init --data NEW`, or serve it with the version that made it"
+        )
 
 
 def load_signer(folder: Path, ledger: Ledger) -> Signer:
@@ -280,7 +301,8 @@ async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Setting
         await site.start()
     except OSError as error:
         raise listen_error(error, settings) from error
-    stack.push_async_callback(_announce, gateway.drain, settings.drain_delay_seconds)
+    parking = gateway.house.sequencer.parking
+    stack.push_async_callback(_announce, gateway.drain, parking, settings.drain_delay_seconds)
     host, port = runner.addresses[0][:2]
     gateway.url = f"http://{host}:{port}"
 
@@ -310,9 +332,10 @@ async def _open_metrics(stack: AsyncExitStack, metrics: Metrics, port: int) -> s
     return f"http://127.0.0.1:{port}/metrics"
 
 
-async def _announce(drain: Drain, delay_seconds: float) -> None:
-    """Turn /readyz to 503, and go on listening for as long as a balancer needs to notice."""
+async def _announce(drain: Drain, parking: Parking, delay_seconds: float) -> None:
+    """Turn /readyz to 503, send parked claims away, and go on listening for as long as a balancer needs to notice."""
     drain.is_draining = True
+    parking.close()
     await asyncio.sleep(delay_seconds)
 
 
@@ -323,9 +346,21 @@ def _show_figures(gateway: Gateway) -> None:
     metrics.gauge("disputed", "1 when a second history was proven.", lambda: float(is_disputed(sequencer)))
     metrics.gauge("ledger_size", "Entries covered by the newest checkpoint.", lambda: sequencer.confirmed.size)
     metrics.gauge("queue_depth", "Requests that wait to be decided.", lambda: sequencer.queue_depth)
+    metrics.gauge("tickets", "Tickets in line for resources.", lambda: counter_at(sequencer.view, TICKETS_KEY))
+    metrics.gauge("tickets_offered", "Tickets whose turn has come.", lambda: offered_count(sequencer.view))
+    metrics.gauge("parked", "Claims that wait for their turn.", lambda: len(sequencer.parking))
+    for name, text in PARKED_FIGURES.items():
+        metrics.counter(f"parked_{name}", text, partial(getattr, sequencer.parking.tally, name))
+    metrics.labelled("entries", "Entries written since the start.", "type", lambda: sequencer.entries)
     metrics.counter("clock_alarms", "Times the wall clock ran ahead.", lambda: sequencer.clock_alarms)
     for field in fields(sequencer.counters):
         metrics.counter(field.name, f"Sequencer: {field.name}.", partial(getattr, sequencer.counters, field.name))
+
+
+def offered_count(view: View) -> int:
+    """Return how many tickets may be claimed."""
+    tickets = (claim for claim in claims_near(view, TICKETS) if isinstance(claim, Ticket))
+    return sum(ticket.claim_by_ms is not None for ticket in tickets)
 
 
 def _texts(leaf: Leaf, name: str) -> tuple[str, ...]:

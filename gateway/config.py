@@ -13,7 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from verifier.entries import PARAMETER_DEFAULTS, SKEW_MS, TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
+from verifier.entries import (
+    GIVE_UP_MS_MAX,
+    GIVE_UP_MS_MIN,
+    HOLD_MS_MAX,
+    LOCK_DELAY_MS_MAX,
+    PARAMETER_DEFAULTS,
+    SKEW_MS,
+    TRUST_CHANGE_MAX,
+    TTL_MS_DEFAULT,
+    TTL_MS_MAX,
+    TTL_MS_MIN,
+)
 
 SETTINGS_FILE = "tallystick.json"
 SETTINGS_BYTES_MAX = 65_536
@@ -85,14 +96,15 @@ SETTINGS: tuple[Setting, ...] = (
             "port", 8420, "0 to 65535", _between(0, 65_535)),
     Setting("metricsPort", "metrics_port", "Loopback port of the Prometheus metrics; 0 turns them off.",
             "port", 9464, "0 to 65535", _between(0, 65_535)),
-    Setting("connectionsMax", "connections_max", "Open connections; one more is closed at once.",
+    Setting("connectionsMax", "connections_max",
+            "Open connections; one more is closed at once. Claims may wait on half of them.",
             "connections", 1024, "1 to 65536", _between(1, 65_536)),
     Setting("keepaliveSeconds", "keepalive_seconds",
             "How long a silent connection, or one that has not finished its header, stays open.",
             "s", 20, "1 to 300", _between(1, 300)),
     Setting("bodySeconds", "body_seconds", "How long a body may take to arrive after its header.",
             "s", 5, "1 to 60", _between(1, 60)),
-    Setting("handlerSeconds", "handler_seconds", "How long one request may take in all.",
+    Setting("handlerSeconds", "handler_seconds", "How long one request may take in all, beside what a claim waits.",
             "s", 30, "1 to 300", _between(1, 300)),
     Setting("drainSeconds", "drain_seconds", "How long a stopping gateway waits for requests that are being answered.",
             "s", 20, "1 to 300", _between(1, 300)),
@@ -103,7 +115,8 @@ SETTINGS: tuple[Setting, ...] = (
             "level", "INFO", " | ".join(LOG_LEVELS), lambda value: value in LOG_LEVELS),
 )
 # fmt: on
-# Verifiers know one skew (verifier/entries.py), whatever entry 0 states, and no lease outside 1 s to 1 h.
+# Verifiers know one skew (verifier/entries.py), whatever entry 0 states, no lease or wait outside 1 s to 1 h, and no
+# change of trust above 100,000.
 # fmt: off
 PARAMETERS: tuple[ParameterBound, ...] = (
     ParameterBound("ttlMinMs", "Shortest life a lease may ask for.", "ms", TTL_MS_MIN, TTL_MS_DEFAULT),
@@ -120,13 +133,41 @@ PARAMETERS: tuple[ParameterBound, ...] = (
     ParameterBound("stampedeAdmitted", "Refusals of one agent with the short wait as advice; then the lease's rest.",
                    "refusals", 1, 1_000),
     ParameterBound("stampedeResetMs", "Time without a refusal that clears this count.", "ms", 1_000, 86_400_000),
-    ParameterBound("maxHoldMs", "How long one lease may be renewed in all; not below ttlMaxMs.", "ms",
-                   TTL_MS_DEFAULT, 2_592_000_000),
+    ParameterBound("maxHoldMs", "How long one lease may be renewed while others wait; not below ttlMaxMs.", "ms",
+                   TTL_MS_DEFAULT, HOLD_MS_MAX),
     ParameterBound("ratePerSecond", "Requests one agent may make, lasting.", "requests/s", 1, 1_000_000),
     ParameterBound("rateBurst", "Requests one agent may make at once.", "requests", 1, 1_000_000),
+    ParameterBound("pollMs", "How long a ticket lives without a claim; a third of it is the longest answer.", "ms",
+                   3_000, 600_000),
+    ParameterBound("claimMs", "How long an offered ticket may be claimed at least.", "ms", 1_000, 600_000),
+    ParameterBound("waitMaxMs", "Longest time to stand in line that a request may ask for.", "ms",
+                   GIVE_UP_MS_MIN, GIVE_UP_MS_MAX),
+    ParameterBound("queuePerResource", "Tickets in line for one name; one operator may have a quarter of them.",
+                   "tickets", 1, 4_096),
+    ParameterBound("queuePerPrincipal", "Tickets of one agent.", "tickets", 1, 4_096),
+    ParameterBound("queueTotal", "Tickets in all; one operator may have a quarter of them.", "tickets", 1, 100_000),
+    ParameterBound("lockDelayMs", "How long others are kept out after a lease ran out or was broken.", "ms",
+                   0, LOCK_DELAY_MS_MAX),
+    ParameterBound("deadlockNodes", "Actors that one search for a deadlock looks at.", "actors", 2, 10_000),
+    ParameterBound("passesMax", "How often others may go before a ticket for several names until it may reserve.",
+                   "times", 1, 10_000),
+    ParameterBound("reserveAfterMs", "How long such a ticket may be first in line until it may reserve.", "ms",
+                   1_000, 3_600_000),
+    ParameterBound("trustStart", "Trust of an agent that has done nothing; not above trustMax.", "1/1000 points",
+                   0, TRUST_CHANGE_MAX),
+    ParameterBound("trustMax", "Most trust there is; the least is 0.", "1/1000 points", 1, TRUST_CHANGE_MAX),
+    ParameterBound("trustGain", "Trust for a lease given back.", "1/1000 points", 0, TRUST_CHANGE_MAX),
+    ParameterBound("trustGainHoldMs", "How long a lease must have been held for that.", "ms", 0, 86_400_000),
+    ParameterBound("trustGainMax", "Most trust for leases given back within one window.", "1/1000 points",
+                   0, TRUST_CHANGE_MAX),
+    ParameterBound("trustGainWindowMs", "How long such a window lasts from its first gain.", "ms",
+                   1_000, 2_592_000_000),
+    ParameterBound("trustLoss", "Trust lost by a lease that ran out.", "1/1000 points", 0, TRUST_CHANGE_MAX),
+    ParameterBound("heldPerPrincipal", "Names that the live leases of one agent may have together.", "names",
+                   1, 65_536),
 )
 # fmt: on
-_NOT_BELOW = (("stampedeMaxMs", "stampedeBaseMs"), ("maxHoldMs", "ttlMaxMs"))
+_NOT_BELOW = (("stampedeMaxMs", "stampedeBaseMs"), ("maxHoldMs", "ttlMaxMs"), ("trustMax", "trustStart"))
 _BY_NAME: Mapping[str, Setting] = {row.name: row for row in SETTINGS}
 
 

@@ -7,7 +7,7 @@ counters lock three times per request, which nobody needs on one thread.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -64,6 +64,20 @@ class _Counted(Collector):
         yield CounterMetricFamily(self._name, self._text, value=self._value())
 
 
+class _Labelled(Collector):
+    """Counters that somebody else keeps, by one label."""
+
+    def __init__(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]) -> None:
+        self._name, self._text, self._label, self._values = name, text, label, values
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the figures as they are now."""
+        counted = CounterMetricFamily(self._name, self._text, labels=[self._label])
+        for label, value in self._values().items():
+            counted.add_metric([label], value)
+        yield counted
+
+
 class Metrics:
     """What the door counts. Labels are names from our tables, never anything a client sent."""
 
@@ -89,6 +103,10 @@ class Metrics:
     def counter(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Offer `value()`, a figure that another room counts and that never falls, as `tallystick_<name>_total`."""
         self.registry.register(_Counted(f"tallystick_{name}", text, value))
+
+    def labelled(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]) -> None:
+        """Offer `values()`, figures that never fall, as `tallystick_<name>_total{<label>=…}`."""
+        self.registry.register(_Labelled(f"tallystick_{name}", text, label, values))
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer `GET /metrics` on the metrics port."""

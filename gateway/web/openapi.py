@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from gateway.actions import ACTIONS, Action
 from gateway.core.refusal import TABLE, Retry
 from gateway.web.problem import ROWS
-from verifier.entries import ENTRY_TYPES, body_schema, leaf_schema
+from verifier.entries import ENTRY_TYPES, HELD_MEMBERS, body_schema, full_type, leaf_schema
 
 VERSION = "1"
 _PROBLEM = {"$ref": "#/components/responses/Problem"}
@@ -21,6 +21,11 @@ _BODY_HEADERS = {
     "Content-Digest": "`sha-256=:…:` of the body",
     "Idempotency-Key": "A quoted string; the same one for every retry of one intention",
 }
+_PREFER = {"Prefer": "`wait=N`: for how many seconds the answer may be held back (RFC 7240). It is not signed"}
+_APPLIED = {"Preference-Applied": "`wait=N`: the answer was held back, for N seconds at most"}
+_RETRY_AFTER = {"Retry-After": "Seconds until asking again makes sense; as `retryAfterMs`, rounded up"}
+# What is answered with 202: the asker has a ticket, and comes back with it.
+_WAITING = {"lease.acquire": ("wait.queued",), "wait.claim": ("wait.polled",)}
 
 
 def openapi(origin: str) -> dict[str, object]:
@@ -48,7 +53,7 @@ def _operation(action: Action) -> dict[str, object]:
         "description": action.description,
         "tags": [action.name.partition(".")[0]],
         "parameters": _parameters(action),
-        "responses": {"200": _answer(action), **_refused_answers(action), "default": _PROBLEM},
+        "responses": {**_answers(action), **_refused_answers(action), "default": _PROBLEM},
         "x-tallystick-signer": action.signer,
     }
     if action.kind == "decision":
@@ -73,20 +78,43 @@ def _parameters(action: Action) -> list[dict[str, object]]:
     if action.kind == "decision":
         headers |= _BODY_HEADERS
     is_required = action.kind == "decision"
-    rows += [
-        {"name": name, "in": "header", "required": is_required, "description": text, "schema": {"type": "string"}}
-        for name, text in headers.items()
-    ]
+    rows += [_header_parameter(name, text, is_required=is_required) for name, text in headers.items()]
+    if action.is_held:
+        rows += [_header_parameter(name, text, is_required=False) for name, text in _PREFER.items()]
     return rows
+
+
+def _header_parameter(name: str, text: str, *, is_required: bool) -> dict[str, object]:
+    return {"name": name, "in": "header", "required": is_required, "description": text, "schema": {"type": "string"}}
 
 
 def _body(content_type: str, schema: Mapping[str, object]) -> dict[str, object]:
     return {"required": True, "content": {content_type: {"schema": schema}}}
 
 
+def _answers(action: Action) -> dict[str, object]:
+    """Return one response per status that a success may have."""
+    if action.kind != "decision":
+        return {"200": _answer(action)}
+    waiting = [full_type(name) for name in _WAITING.get(action.name, ())]
+    done = [name for name in action.answers if name not in waiting and not _is_refusal(name)]
+    text = "The decision with its receipt; its leaf is one of the types below."
+    answers: dict[str, object] = {"200": _json(text, _answer_schema(done), _applied(action))}
+    if waiting:
+        text = "A place in line, with its receipt: nothing is granted yet."
+        answers["202"] = _json(text, _answer_schema(waiting), _applied(action))
+    return answers
+
+
+def _is_refusal(entry_type: str) -> bool:
+    return any(member.name == "error" for member in ENTRY_TYPES[entry_type].members)
+
+
+def _applied(action: Action) -> Mapping[str, str]:
+    return _APPLIED if action.is_held else {}
+
+
 def _answer(action: Action) -> dict[str, object]:
-    if action.kind == "decision":
-        return _json("The decision with its receipt; its leaf is one of the types below.", _answer_schema(action))
     if action.name == "receipt.get":
         return _json("The receipt.", {"$ref": "#/components/schemas/Receipt"})
     return _json("The answer.", {"type": "object"})
@@ -97,21 +125,33 @@ def _refused_answers(action: Action) -> dict[str, object]:
     if action.kind != "decision":
         return {}
     statuses = sorted({row.status for row in TABLE if row.is_receipted})
-    text = "Refused, with a receipt (`ok` is false), or a problem."
-    schema = {"$ref": "#/components/schemas/Answer"}
+    text = "Refused, with a receipt, or a problem."
+    leaves = [name for name in action.answers if _is_refusal(name)]
+    schema = {"allOf": [{"$ref": "#/components/schemas/Refusal"}], "x-tallystick-leaves": leaves}
     content = {"application/json": {"schema": schema}, "application/problem+json": {"schema": _PROBLEM_REF}}
-    return {str(status): {"description": text, "content": content} for status in statuses}
+    answer = {"description": text, "content": content}
+    later = answer | {"headers": _headers(_RETRY_AFTER)}
+    return {str(status): later if status in _MAY_BE_LATER else answer for status in statuses}
+
+
+_MAY_BE_LATER = (409, 429)
+
+
+def _headers(rows: Mapping[str, str]) -> dict[str, object]:
+    return {name: {"description": text, "schema": {"type": "string"}} for name, text in rows.items()}
 
 
 _PROBLEM_REF = {"$ref": "#/components/schemas/Problem"}
+_NO_HEADERS: Mapping[str, str] = {}
 
 
-def _answer_schema(action: Action) -> dict[str, object]:
-    return {"allOf": [{"$ref": "#/components/schemas/Answer"}], "x-tallystick-leaves": list(action.answers)}
+def _answer_schema(leaves: Sequence[str]) -> dict[str, object]:
+    return {"allOf": [{"$ref": "#/components/schemas/Answer"}], "x-tallystick-leaves": list(leaves)}
 
 
-def _json(text: str, schema: Mapping[str, object]) -> dict[str, object]:
-    return {"description": text, "content": {"application/json": {"schema": schema}}}
+def _json(text: str, schema: Mapping[str, object], headers: Mapping[str, str] = _NO_HEADERS) -> dict[str, object]:
+    answer: dict[str, object] = {"description": text, "content": {"application/json": {"schema": schema}}}
+    return answer | ({"headers": _headers(headers)} if headers else {})
 
 
 def _problem_response() -> dict[str, object]:
@@ -139,12 +179,7 @@ def _schemas() -> dict[str, object]:
     answer = {
         "type": "object",
         "required": ["ok", "receipt"],
-        "properties": {
-            "ok": {"type": "boolean"},
-            "error": text,
-            "message": text,
-            "receipt": {"$ref": "#/components/schemas/Receipt"},
-        },
+        "properties": {"ok": {"const": True}, "receipt": {"$ref": "#/components/schemas/Receipt"}},
     }
     codes = sorted({*ROWS, *(row.name for row in TABLE if not row.is_receipted)})
     problem = {
@@ -164,7 +199,28 @@ def _schemas() -> dict[str, object]:
             "seq": number,
         },
     }
-    return {"Receipt": receipt, "Answer": answer, "Problem": problem, **leaves}
+    return {"Receipt": receipt, "Answer": answer, "Refusal": _refusal_schema(), "Problem": problem, **leaves}
+
+
+def _refusal_schema() -> dict[str, object]:
+    """Return what a refusal with a receipt says; the members beyond the first are those of its leaf."""
+    told = sorted({name for row in HELD_MEMBERS.values() for names in row for name in names} | {"leaseId", "ticketId"})
+    members = [leaf_schema(row.type)["properties"] for row in ENTRY_TYPES.values()]
+    kinds = {name: kind for known in members if isinstance(known, dict) for name, kind in known.items()}
+    properties: dict[str, object] = {
+        "ok": {"const": False},
+        "error": {"type": "string", "enum": sorted(row.name for row in TABLE if row.is_receipted)},
+        "number": {"type": "integer"},
+        "message": {"type": "string"},
+        "retry": {"type": "string", "enum": list(get_args(Retry))},
+        "receipt": {"$ref": "#/components/schemas/Receipt"},
+    }
+    required = list(properties)
+    return {
+        "type": "object",
+        "required": required,
+        "properties": {**{name: kinds[name] for name in told}, **properties},
+    }
 
 
 def _public_paths(origin: str) -> dict[str, dict[str, object]]:
