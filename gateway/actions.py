@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.core import agent, lease
+from gateway.core import agent, breaking, handover, lease, scheme, wait
 from gateway.core.decide import ActionDecide
 from verifier.entries import ACTION_PATHS, ENTRY_TYPES
 
@@ -88,6 +88,45 @@ _TABLE: tuple[Action, ...] = (
         lease.release,
     ),
     Action(
+        "lease.transfer", "POST", ACTION_PATHS["lease.transfer"], "decision", "agent",
+        "Offer a live lease to another agent",
+        "By its holder, or by an operator, who names the token that was seen. It changes hands when the other accepts.",
+        handover.transfer,
+    ),
+    Action(
+        "lease.accept", "POST", ACTION_PATHS["lease.accept"], "decision", "agent",
+        "Take over a lease that was offered",
+        "Ends the giver's lease and grants one with a new token on the same resources, with nothing in between.",
+        handover.accept,
+    ),
+    Action(
+        "lease.break", "POST", ACTION_PATHS["lease.break"], "decision", "operator",
+        "End another's lease",
+        "Names a resource and the token that was seen there, so that no lease is broken that nobody looked at. The "
+        "holder learns of it at its next call, a guard when a later token comes.",
+        breaking.break_lease,
+    ),
+    Action(
+        "wait.claim", "POST", ACTION_PATHS["wait.claim"], "decision", "agent",
+        "Claim what one stands in line for",
+        "Grants the lease when the ticket is offered, else keeps the ticket alive and says where it stands (202). With "
+        "`Prefer: wait=N` the answer comes when the turn does, at the latest after N seconds, 20 at most.",
+        wait.claim,
+        is_held=True,
+    ),
+    Action(
+        "wait.cancel", "POST", ACTION_PATHS["wait.cancel"], "decision", "agent",
+        "Leave the line",
+        "Ends a ticket of one's own, offered or not.",
+        wait.cancel,
+    ),
+    Action(
+        "scheme.set", "POST", ACTION_PATHS["scheme.set"], "decision", "operator",
+        "Say how the names of a scheme share and fold",
+        "Only while nothing of the scheme is held or waited for; the values that stand already may be set at any time.",
+        scheme.set_scheme,
+    ),
+    Action(
         "agent.add", "POST", ACTION_PATHS["agent.add"], "decision", "operator",
         "Let a key act on this ledger",
         "Enrols the DID, with a label for people. A removed key may be enrolled again.",
@@ -101,8 +140,8 @@ _TABLE: tuple[Action, ...] = (
     ),
     Action(
         "coordination.wait", "GET", f"{PREFIX}/coordination/wait", "read", "reader",
-        "See who holds what and who was refused",
-        "A picture of the live leases and of recent refusals. It writes nothing and proves nothing.",
+        "See who holds what, who stands in line and who was refused",
+        "A picture of the live leases, of the queues and of recent refusals. It writes nothing and proves nothing.",
         parameters=(_RESOURCE,),
     ),
     Action(
