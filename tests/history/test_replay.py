@@ -65,7 +65,7 @@ async def test_folders_are_refused_exactly_where_a_prefix_says_so(name: str, tmp
 
 @pytest.mark.parametrize("name", [TRACES[1], TRACES[2]])
 async def test_work_that_goes_on_all_the_same_breaks_what_it_meets(name: str, tmp_path: Path) -> None:
-    """As the description of the trace reads it, through the gateway: a lease for each path, a break for each refusal."""
+    """As the description of the trace reads it, at the gateway: a lease for each path, a break for each refusal."""
     pieces = read(name)
     async with World(tmp_path, agents=sorted({piece.worker for piece in pieces})) as world:
         assert await collisions_with_breaks(world, pieces, 300) == collisions_by_path(pieces, 300)
