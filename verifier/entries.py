@@ -236,9 +236,10 @@ def _path_hint(path: str) -> str:
 
 def _unicode_hint(name: str) -> str | None:
     """What a name that is not ASCII must be beside its form: short in bytes, visible, and spelled in one way only."""
-    if any(unicodedata.category(c) in _FORBIDDEN for c in name) or _IGNORABLE.search(name):
+    path = name.partition(":")[2]
+    if any(unicodedata.category(c) in _FORBIDDEN for c in path) or _IGNORABLE.search(path):
         return "characters that can't be seen (control, format, private, space, ignorable) are refused; leave them out"
-    if byte_length(name) > RESOURCE_BYTES_MAX or any(byte_length(part) > 255 for part in name.split("/")):
+    if byte_length(name) > RESOURCE_BYTES_MAX or any(byte_length(part) > 255 for part in path.split("/")):
         return f"at most {RESOURCE_BYTES_MAX:,} bytes are allowed, 255 in a segment; use a shorter name"
     if is_assigned(name) and not unicodedata.is_normalized("NFC", name):
         return f"the name is not in the normal form NFC; write {unicodedata.normalize('NFC', name)}"
