@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ from verifier.entries import (
     LEAF_BYTES_LARGEST,
     MemberError,
     body_schema,
+    body_value,
     check_body,
-    check_resource,
     full_type,
     leaf_schema,
     parse_leaf,
@@ -30,62 +31,15 @@ from verifier.wire import LEAF_BYTES_MAX, JsonObject, JsonValue, Malformed
 
 WHOM: JsonObject = {"ledger": maker.ORIGIN, "actorDid": maker.ALICE.did}
 
-GOOD_NAMES = [
-    "lock:a",
-    "lock:deploy/production",
-    "repo:app/src/main.py",
-    "work:item/184",
-    "db-2:.../x",
-    "s:" + "/".join(["a"] * 32),
-    "s:" + "a" * 255,
-    "a23456789012345678901234567890-2:x",
-    "k:a:b?c=d&e[0]{1}|~!#$%'()+,;@^_",
-]
-BAD_NAMES = [  # the name, and words of the advice
-    ("lock", "scheme:path"),
-    ("Lock:a", "scheme:path"),
-    ("a234567890123456789012345678901-3:x", "scheme:path"),
-    (":a", "scheme:path"),
-    ("lock:", "empty segments"),
-    ("lock:/a", "empty segments"),
-    ("lock:a/", "empty segments"),
-    ("lock:a//b", "empty segments"),
-    ("lock:./a", ". and .."),
-    ("lock:a/..", ". and .."),
-    ("lock:a\\b", "instead of \\"),
-    ("repo:app/**", "sub-trees are not supported yet"),
-    ("repo:**", "sub-trees are not supported yet"),
-    ("repo:a*", "printable ASCII"),
-    ("repo:a b", "printable ASCII"),
-    ("repo:a\n", "printable ASCII"),
-    ('repo:a"', "printable ASCII"),
-    ("repo:a`b", "printable ASCII"),
-    ("repo:<a>", "printable ASCII"),
-    ("repo:é", "only printable ASCII"),
-    ("repo:\u0661", "only printable ASCII"),
-    ("s:" + "/".join(["a"] * 33), "1 to 32 segments"),
-    ("s:" + "a" * 256, "1 to 255 bytes"),
-    ("s:" + "/".join(["a" * 254] * 5), "at most 1,024 bytes"),
-]
-
-
-@pytest.mark.parametrize("name", GOOD_NAMES)
-def test_a_resource_name_of_the_protocol_is_accepted(name: str) -> None:
-    assert check_resource(name) is None  # type: ignore[func-returns-value]
-
-
-@pytest.mark.parametrize(("name", "advice"), BAD_NAMES)
-def test_a_bad_resource_name_is_refused_with_the_remedy(name: str, advice: str) -> None:
-    with pytest.raises(Malformed) as caught:
-        check_resource(name)
-    assert advice in str(caught.value)
-    assert f"the name has {len(name)} characters" in str(caught.value)
-
 
 def acquire(**members: Any) -> JsonObject:
     return {**WHOM, "resource": "lock:a", **members}
 
 
+WHY: JsonObject = {"seenToken": 1_700_000_000_000_000, "reason": "shift.ends"}
+TRANSFER: JsonObject = {**WHOM, "leaseId": "L42", "toDid": maker.BOB.did, **WHY}
+BREAK: JsonObject = {**WHOM, "resource": "repo:a", **WHY}
+SCHEME: JsonObject = {**WHOM, "name": "repo", "class": "read-safe", "isFolding": True, "isUnicode": False}
 BODIES = [  # action, body, the code and member it is refused for (None: good)
     ("lease.acquire", acquire(), None),
     ("lease.acquire", acquire(mode="write", ttlMs=1_000), None),
@@ -100,8 +54,46 @@ BODIES = [  # action, body, the code and member it is refused for (None: good)
     ("lease.acquire", acquire(ttlMs=True), ("member_invalid", "ttlMs")),
     ("lease.acquire", acquire(ttlMs="5000"), ("member_invalid", "ttlMs")),
     ("lease.acquire", acquire(ttlMs=None), ("member_invalid", "ttlMs")),
-    ("lease.acquire", acquire(mode="read"), ("member_invalid", "mode")),
-    ("lease.acquire", acquire(wait=True), ("member_unknown", "wait")),
+    ("lease.acquire", acquire(mode="read", resource="repo:app/**"), None),
+    ("lease.acquire", acquire(wait=True, giveUpMs=1_000, onDeadlock="wait"), None),
+    ("lease.acquire", acquire(wait=False), None),
+    ("lease.acquire", {**WHOM, "wait": True, "resources": [f"a:{n}" for n in range(16)]}, None),
+    ("lease.renew", {**WHOM, "leaseId": "L42", "mode": "append"}, None),
+    ("lease.transfer", {**TRANSFER, "reasonDigest": "0a" * 32}, None),
+    ("lease.accept", {**WHOM, "leaseId": "L42"}, None),
+    ("lease.break", BREAK, None),
+    ("lease.break", {**BREAK, "resource": "repo:**"}, None),
+    ("wait.claim", {**WHOM, "ticketId": "T43"}, None),
+    ("wait.cancel", {**WHOM, "ticketId": "T43"}, None),
+    ("scheme.set", {**WHOM, "name": "repo", "class": "append-only"}, None),
+    ("scheme.set", {**SCHEME, "lockDelayMs": 3_600_000, "maxHoldMs": 2_592_000_000}, None),
+    ("lease.acquire", acquire(mode="shared"), ("member_invalid", "mode")),
+    ("lease.acquire", acquire(wait="true"), ("member_invalid", "wait")),
+    ("lease.acquire", acquire(giveUpMs=5_000), ("member_conflict", "giveUpMs")),
+    ("lease.acquire", acquire(wait=False, giveUpMs=5_000), ("member_conflict", "giveUpMs")),
+    ("lease.acquire", acquire(onDeadlock="refuse"), ("member_conflict", "onDeadlock")),
+    ("lease.acquire", acquire(wait=True, giveUpMs=999), ("member_invalid", "giveUpMs")),
+    ("lease.acquire", acquire(wait=True, giveUpMs=3_600_001), ("member_invalid", "giveUpMs")),
+    ("lease.acquire", acquire(wait=True, onDeadlock="fight"), ("member_invalid", "onDeadlock")),
+    (
+        "lease.acquire",
+        {**WHOM, "wait": True, "resources": [f"a:{n}" for n in range(17)]},
+        ("member_conflict", "resources"),
+    ),
+    ("lease.transfer", {**TRANSFER, "reason": "Shift ends"}, ("member_invalid", "reason")),
+    ("lease.transfer", {**TRANSFER, "reasonDigest": "0A" * 32}, ("member_invalid", "reasonDigest")),
+    ("lease.transfer", {**TRANSFER, "seenToken": 0}, ("member_invalid", "seenToken")),
+    ("lease.break", {**BREAK, "resources": ["repo:a"]}, ("member_unknown", "resources")),
+    (
+        "lease.break",
+        {name: value for name, value in BREAK.items() if name != "seenToken"},
+        ("member_missing", "seenToken"),
+    ),
+    ("wait.claim", {**WHOM, "ticketId": "L43"}, ("member_invalid", "ticketId")),
+    ("scheme.set", {**SCHEME, "class": "shared"}, ("member_invalid", "class")),
+    ("scheme.set", {**SCHEME, "name": "Repo"}, ("member_invalid", "name")),
+    ("scheme.set", {**SCHEME, "lockDelayMs": 3_600_001}, ("member_invalid", "lockDelayMs")),
+    ("scheme.set", {**SCHEME, "maxHoldMs": 999}, ("member_invalid", "maxHoldMs")),
     ("lease.acquire", acquire(resources=["a:x"]), ("member_conflict", "resource")),
     ("lease.acquire", WHOM, ("member_conflict", "resource")),
     ("lease.acquire", {**WHOM, "resources": []}, ("member_invalid", "resources")),
@@ -139,6 +131,18 @@ def test_the_text_of_an_error_names_field_bound_and_length_and_never_the_value()
     )
 
 
+def test_what_a_body_leaves_out_has_the_default_of_its_action() -> None:
+    assert body_value("lease.acquire", acquire(), "mode") == "write"
+    assert body_value("lease.acquire", acquire(mode="read"), "mode") == "read"
+    assert body_value("lease.acquire", acquire(wait=False), "wait") is False
+    assert body_value("lease.renew", {**WHOM, "leaseId": "L42"}, "mode") is None
+    assert body_value("agent.add", WHOM, "mode") is None
+    for action, defaults in entries.BODY_DEFAULTS.items():
+        members = {member.name: member for member in ACTION_BODIES[action]}
+        for name, value in defaults.items():
+            assert not members[name].is_required and members[name].kind.check(value)
+
+
 def test_an_unknown_action_is_malformed() -> None:
     with pytest.raises(Malformed):
         check_body("lease.steal", WHOM)
@@ -170,7 +174,7 @@ def test_a_body_is_measured_as_it_stands_in_the_leaf() -> None:
 def test_every_row_keeps_the_promises_of_the_table() -> None:
     """Requests have an action and its path, the gateway has neither; cited members exist; no name shadows another."""
     common = {member.name for member in COMMON_MEMBERS}
-    assert len(ENTRY_TYPES) == 18
+    assert len(ENTRY_TYPES) == 37
     for kind, row in ENTRY_TYPES.items():
         names = [member.name for member in row.members]
         assert kind == row.type == full_type(row.name)
@@ -191,15 +195,21 @@ def test_schemas_are_closed_and_carry_the_bounds() -> None:
     properties = schema["properties"]
     assert isinstance(properties, dict)
     assert properties["ttlMs"] == {"type": "integer", "minimum": 1_000, "maximum": 3_600_000}
+    assert schema["else"] == {"not": {"anyOf": [{"required": ["giveUpMs"]}, {"required": ["onDeadlock"]}]}}
     for action in ACTION_BODIES:
         json.dumps(body_schema(action))
     for kind in ENTRY_TYPES:
         assert leaf_schema(kind)["additionalProperties"] is False
 
 
+LONG = "s:" + "/".join(["a" * 255] * 4)[:1_022]  # a name of the longest kind
+
+
 def widest_resources() -> list[str]:
-    """256 names of 64 bytes: 16 KiB, each with a scheme of its own, as long as a scheme can be."""
-    return [f"s{n:031}:{'a' * 31}" for n in range(256)]
+    """256 names, 16 KiB together, of 16 schemes whose names are as long as can be; one name of the longest kind."""
+    rest = [f"s{n % 15:031}:{'a' * 24}{n:03}" for n in range(254)]
+    rest.append("s:" + "b" * (16_384 - 1_024 - sum(map(len, rest)) - 2))
+    return sorted([LONG, *rest])
 
 
 def widest_evidence(body: str) -> dict[str, str]:
@@ -235,76 +245,143 @@ def widest_common(name: str) -> dict[str, Any]:
     }
 
 
-def test_the_largest_leaf_stays_below_the_bundles_length_field() -> None:
-    """A grant of the widest resources with a body of the widest text: nothing in the table is larger."""
-    seq, time_ms = 2**53 - 1, entries.TIME_MS_MAX - 3_600_000
-    names = widest_resources()
-    leaf = {
-        **widest_common("lease.extended"),
+def widest_cycle(first: str) -> list[dict[str, Any]]:
+    """As many rows as may be, whose names have as many bytes as may be: one is of the longest kind."""
+    names = [first, LONG] + [f"s:{n:013}" for n in range(62)]
+    names[-1] += "c" * (entries.CYCLE_NAME_BYTES_MAX - sum(map(len, names)))
+    dids = [maker.ALICE.did, *(maker.Key(30 + n).did for n in range(63))]
+    rows = [{"resource": name, "actor": did, "mode": "delete"} for name, did in zip(names, dids, strict=True)]
+    return [
+        {**row, "fencingToken": 2**53 - 1, **({"ticketId": "T" + "8" * 16} if n else {})} for n, row in enumerate(rows)
+    ]
+
+
+def widest_refusal() -> dict[str, Any]:
+    """A plain acquire of the widest resources with a body of the widest text, refused by the widest cycle."""
+    names, time_ms = widest_resources(), entries.TIME_MS_MAX - 3_600_000
+    cycle = widest_cycle(min(names, key=len))
+    when = {"grantedAtMs": time_ms, "expiresAtMs": time_ms}
+    conflict = {"leaseId": "L" + "8" * 16, "resource": LONG, "heldAs": LONG, "fencingToken": 2**53 - 1}
+    return {
+        **widest_common("lease.refused"),
         "resources": names,
-        "mode": "write",
-        "schemes": [{"class": "exclusive", "name": name.split(":")[0]} for name in names],
-        "leaseId": f"L{seq - 1}",
-        "fencingToken": seq,
+        "mode": "delete",
         "ttlMs": 3_600_000,
-        "grantedAtMs": time_ms,
-        "expiresAtMs": time_ms + 3_600_000,
-        "holdUntilMs": time_ms + 3_600_000,
-        "grantSeq": seq - 1,
+        "wait": False,
+        "error": "deadlock",
+        "number": 502,
+        "holder": maker.BOB.did,
+        "holderName": "n" * 40,
+        "conflict": {**conflict, "mode": "delete", **when},
+        "conflicts": 2**53 - 1,
+        "stampede": {"admitted": False, "waitMs": entries.TIME_MS_MAX},
+        "retryAfterMs": entries.TIME_MS_MAX,
+        "waitingOn": cycle[1]["resource"],
+        "cycle": cycle,
+        "acquireOrder": sorted({row["resource"] for row in cycle}),
+        "searchBounded": True,
     }
-    encoded = maker.canonical(leaf)
+
+
+def test_the_largest_leaf_stays_below_the_bundles_length_field() -> None:
+    """Nothing in the table is larger than a deadlock of many names."""
+    encoded = maker.canonical(widest_refusal())
     assert parse_leaf(encoded).is_known
     assert LEAF_BYTES_LARGEST - 100 < len(encoded) <= LEAF_BYTES_LARGEST < LEAF_BYTES_MAX
 
 
-def test_the_largest_refusal_and_the_largest_entry_of_the_gateway_fit_as_well() -> None:
-    resource = "s:" + "/".join(["a" * 255] * 4)[:1_022]
-    conflict = {"leaseId": "L" + "9" * 15, "resource": resource, "fencingToken": 2**53 - 1, "mode": "write"}
-    refused = {
-        **widest_common("lease.refused"),
-        "resources": widest_resources(),
-        "mode": "write",
+def test_a_cycle_beyond_its_bounds_is_no_leaf() -> None:
+    leaf = widest_refusal()
+    rows = leaf["cycle"]
+    longer = [*rows[:-1], {**rows[-1], "resource": rows[-1]["resource"] + "c"}]
+    more = [*rows, {**rows[-1], "actor": maker.Key(100).did, "resource": "s:x"}]
+    for cycle in (longer, more, rows[:1]):
+        order = sorted({row["resource"] for row in cycle})
+        with pytest.raises(Malformed, match="cycle"):
+            parse_leaf(maker.canonical({**leaf, "cycle": cycle, "acquireOrder": order}))
+
+
+def test_other_large_leaves_fit_as_well() -> None:
+    seq, time_ms = 2**53 - 1, entries.TIME_MS_MAX - 3_600_000
+    names, trust = widest_resources(), {"change": -100_000, "after": seq, "previousSeq": seq - 1}
+    lease = {
+        "resources": names,
+        "mode": "delete",
+        "schemes": [{"class": "irreversible", "isFolding": False, "name": name} for name in schemes_of(names)],
+        "leaseId": f"L{seq}",
+        "fencingToken": seq,
         "ttlMs": 3_600_000,
-        "error": "lease_held",
-        "number": 408,
-        "holder": maker.BOB.did,
-        "holderName": "n" * 40,
-        "conflict": {**conflict, "grantedAtMs": entries.TIME_MS_MAX, "expiresAtMs": entries.TIME_MS_MAX},
-        "conflicts": 2**53 - 1,
-        "stampede": {"admitted": False, "waitMs": entries.TIME_MS_MAX},
-        "retryAfterMs": entries.TIME_MS_MAX,
+        "expiresAtMs": time_ms + 3_600_000,
+        "holdUntilMs": time_ms,
+        "fromLeaseId": f"L{seq - 2}",
+        "fromSeq": seq - 2,
+        "giver": maker.BOB.did,
+        "offerSeq": seq - 1,
     }
-    ledger = maker.Ledger()
-    ledger.open(
+    ended = {"leaseId": f"L{seq - 1}", "grantSeq": seq - 1, "fencingToken": seq, "holder": maker.BOB.did}
+    broken = {"resource": names[0], "seenToken": seq, "reason": "r" * 64, "reasonDigest": "a" * 64, "resources": names}
+    gateway = dict.fromkeys(("actor", "principal", "onBehalfOf"), "gateway")
+    common = widest_common("lease.expired")
+    del common["request"]
+    expired = {**ended, "resources": names, "expiresAtMs": time_ms, "delayUntilMs": entries.TIME_MS_MAX}
+    opened = maker.Ledger()
+    opened.open(
         root='"' * 400,
         keys=['"' * 512] * 16,
         operators=[maker.OPERATOR.did] * 64,
         authorities=["a" * 255] * 32,
         parameters=dict.fromkeys(maker.PARAMETERS, entries.TIME_MS_MAX),
     )
-    for encoded in (maker.canonical(refused), ledger.leaves[0]):
-        parse_leaf(encoded)
+    for encoded in (
+        maker.canonical({**widest_common("lease.transferred"), **lease}),
+        maker.canonical({**widest_common("lease.broken"), **broken, **ended, "grantedAtMs": time_ms}),
+        maker.canonical(
+            {**common, **gateway, **expired, "trust": [{"did": k.did, **trust} for k in (maker.BOB, maker.CAROL)]}
+        ),
+        opened.leaves[0],
+    ):
+        assert parse_leaf(encoded).is_known
         assert len(encoded) <= LEAF_BYTES_LARGEST
 
 
+def schemes_of(names: list[str]) -> list[str]:
+    return sorted({name.split(":")[0] for name in names})
+
+
+APPEND_ONLY = {"class": "append-only", "isFolding": False}
 CONTRADICTIONS = [  # what is changed in a good leaf of `worked`, its seq, words of the error
     (5, {"leaseId": "L4"}, "leaseId"),
     (5, {"expiresAtMs": maker.T0}, "expiresAtMs"),
-    (5, {"schemes": [{"class": "exclusive", "name": "repo"}]}, "schemes"),
+    (5, {"schemes": [{"class": "exclusive", "isFolding": False, "name": "repo"}]}, "schemes"),
+    (
+        5,
+        {"schemes": [APPEND_ONLY | {"name": "lock"}, APPEND_ONLY | {"name": "repo"}]},
+        "in a mode that each of them has",
+    ),
     (5, {"principal": maker.BOB.did}, "principal"),
     (5, {"prev": "0" * 64}, "zeros exactly in entry 0"),
     (5, {"genesis": "0" * 64}, "zeros exactly in entry 0"),
     (5, {"resources": ["repo:app/src/a.py", "lock:deploy/production"]}, "sorted"),
     (5, {"holder": maker.BOB.did}, "not known here"),
     (5, {"actor": "gateway", "principal": "gateway", "onBehalfOf": "gateway"}, "member actor"),
-    (6, {"error": "lease_unknown"}, "lease_held"),
+    (6, {"error": "lease_unknown"}, "holder: not for this error"),
+    (6, {"error": "deadlock"}, "waitingOn: missing"),
+    (6, {"wait": True}, "wait, error"),
+    (6, {"holder": maker.BOB.did}, "holder: not the actor"),
+    (6, {"resources": ["repo:app/src/b.py"]}, "conflict: resource was asked for"),
+    (6, {"ticketId": "T2"}, "ticketId: not for this error"),
     (7, {"grantSeq": 7, "leaseId": "L7"}, "grantSeq"),
     (5, {"fencingToken": 1}, "fencingToken"),
     (5, {"fencingToken": 2**53 - 1}, "fencingToken"),
     (5, {"holdUntilMs": 0}, "holdUntilMs"),
     (7, {"expiresAtMs": maker.T0}, "at least timeMs"),
     (7, {"expiresAtMs": entries.TIME_MS_MAX}, "at most timeMs"),
-    (7, {"holdUntilMs": 0}, "holdUntilMs"),
+    (8, {"trust": [{"did": maker.ALICE.did, "change": -1, "after": 1}]}, "trust"),
+    (8, {"trust": [{"did": maker.BOB.did, "change": 1, "after": 1}]}, "trust"),
+    (8, {"trust": [{"did": maker.ALICE.did, "change": 1, "after": 1, "previousSeq": 8}]}, "previousSeq"),
+    (10, {"trust": [{"did": maker.BOB.did, "change": 1, "after": 1}]}, "trust"),
+    (10, {"trust": [{"did": maker.BOB.did, "change": -1, "after": 1}] * 2}, "trust"),
+    (10, {"delayUntilMs": maker.T0}, "delayUntilMs"),
     (7, {"fencingToken": maker.T0}, "fencingToken"),
     (7, {"grantedAtMs": entries.TIME_MS_MAX}, "grantedAtMs"),
     (8, {"fencingToken": maker.T0 * 2_000}, "fencingToken"),
@@ -334,7 +411,6 @@ def test_the_bounds_of_one_entry_about_its_lease_are_exact() -> None:
         (grant, "fencingToken", token, -1),
         (grant, "fencingToken", token + 5, 1),
         (grant, "holdUntilMs", grant["timeMs"], -1),
-        (renewal, "holdUntilMs", grant["timeMs"], -1),
     ):
         parse_leaf(maker.canonical({**leaf, name: bound}))
         with pytest.raises(Malformed):
@@ -343,7 +419,7 @@ def test_the_bounds_of_one_entry_about_its_lease_are_exact() -> None:
 
 def test_a_leaf_of_an_unknown_type_has_its_common_members_checked_and_nothing_else() -> None:
     good = maker.worked().value(5)
-    unknown = {**good, "type": "tallystick/lease.transferred/1", "novelty": [1, {"a": None}]}
+    unknown = {**good, "type": "tallystick/lease.lost/1", "novelty": [1, {"a": None}]}
     leaf = parse_leaf(maker.canonical(unknown))
     assert (leaf.is_known, leaf.seq, leaf.actor) == (False, 5, maker.ALICE.did)
     with pytest.raises(Malformed):
@@ -352,9 +428,9 @@ def test_a_leaf_of_an_unknown_type_has_its_common_members_checked_and_nothing_el
         parse_leaf(maker.canonical({name: value for name, value in unknown.items() if name != "prev"}))
 
 
-def test_every_leaf_of_a_working_day_parses_and_keeps_its_bytes() -> None:
-    ledger = maker.worked()
-    for seq, encoded in enumerate(ledger.leaves):
+@pytest.mark.parametrize("make", [maker.worked, maker.busy])
+def test_every_leaf_of_a_working_day_parses_and_keeps_its_bytes(make: Callable[[], maker.Ledger]) -> None:
+    for seq, encoded in enumerate(make().leaves):
         leaf = parse_leaf(encoded)
         assert (leaf.seq, leaf.value, leaf.is_known) == (seq, json.loads(encoded), True)
 
