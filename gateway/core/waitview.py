@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Protocol
 
-from gateway.core.resource import claims_near, class_of, keys_of, lapse_ms
+from gateway.core.resource import DEFAULT_CLASS, claims_near, keys_of, lapse_ms
 from gateway.core.state import (
     HOLIDAY_KEY,
     Claim,
@@ -32,9 +32,10 @@ from gateway.core.state import (
     counter_at,
     edge_at,
     principal_at,
+    scheme_at,
 )
 from gateway.core.terms import TICKETS, met_by
-from verifier.entries import may_share, overlaps
+from verifier.entries import may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
 ROWS_MAX = 1_000  # resources in one picture: some 400 kB
@@ -363,12 +364,14 @@ def _deadlocks(scene: Scene) -> tuple[tuple[Pair, ...], bool]:
     known: dict[str, list[Lease]] = {}
     edges: dict[tuple[str, str], set[str]] = {}
     for actor, resource, mode in islice(_waits(scene), WAITS_MAX):
+        scheme = scheme_at(scene.view, scheme_of(resource))
+        class_name = scheme.class_name if scheme else DEFAULT_CLASS
         if resource not in known:
             found = lens.on(resource, is_deep=True)
             known[resource] = [claim for claim, _ in found if isinstance(claim, Lease)]
         lens.spend(len(known[resource]))
         for lease in () if lens.is_cut else known[resource]:
-            if lease.holder != actor and not may_share(class_of(scene.view, resource), lease.mode, mode):
+            if lease.holder != actor and not may_share(class_name, lease.mode, mode):
                 edges.setdefault((actor, lease.holder), set()).add(resource)
     pairs = sorted((a, b) for a, b in edges if a < b and (b, a) in edges)
     return tuple(((a, b), tuple(sorted(edges[a, b] | edges[b, a]))) for a, b in pairs), lens.is_cut
