@@ -1395,6 +1395,8 @@ def _refused_rule(leaf: Leaf) -> str | None:
         return "member holder: not the actor"
     if "delayUntilMs" in leaf.value and leaf.number("delayUntilMs") <= leaf.time_ms:
         return "member delayUntilMs: after timeMs"
+    if "ticketId" in leaf.value and not _is_earlier_id(leaf.value["ticketId"], leaf.seq):
+        return "member ticketId: of an earlier entry"
     return _conflict_fault(leaf) or _ahead_fault(leaf) or _cycle_fault(leaf)
 
 
