@@ -11,12 +11,15 @@ import pytest
 from tests.verifier import maker
 from tests.verifier.judging import faults, pins, remarks
 from tests.verifier.maker import ALICE, BOB, LOG, ORIGIN, RECEIPT, STRANGER, Key, Ledger, b64, canonical
+from tests.verifier.test_every_type import every
+from verifier.entries import parse_leaf
 from verifier.keyring import Keyring, open_keyring
-from verifier.receipt import check_receipt
+from verifier.receipt import _statement, check_receipt
 from verifier.verdict import Report
 
 GRANT = 5  # the first grant of `worked`
 WORKED = maker.worked()
+HELD = "held from {timeMs} until at most {expiresAtMs} unless released, broken or transferred later; not checked here"
 
 
 def judge(receipt: bytes, ledger: Ledger = WORKED, **options: Any) -> Report:
@@ -54,6 +57,7 @@ def test_an_honest_receipt_is_valid_and_says_what_it_does_not_know() -> None:
         "resource repo:app/src/a.py",
         f"held from {grant['timeMs']} until at most {grant['expiresAtMs']} "
         "unless released, broken or transferred later; not checked here",
+        "mode write",
         f"fencing token {grant['fencingToken']}",
     )
 
@@ -235,7 +239,7 @@ LIES_SIGNED = [
     ("no JSON in the body", {"raw_body": "resource=lock:a"}, ["body_malformed"]),
     ("a duplicate member in the body", {"raw_body": '{"ledger":"a","ledger":"a"}'}, ["body_malformed"]),
     ("a float in the body", {"body_members": {"resource": "lock:a", "ttlMs": 30000.0}}, ["body_malformed"]),
-    ("an unknown member", {"body_members": {"resource": "lock:a", "wait": True}}, ["body_malformed"]),
+    ("an unknown member", {"body_members": {"resource": "lock:a", "sessionId": "x"}}, ["body_malformed"]),
     ("another resource", {"body_members": {"resource": "lock:b"}}, ["body_differs"]),
     ("another ttl", {"body_members": {"resource": "lock:a", "ttlMs": 30_001}}, ["body_differs"]),
     ("another ledger", {"body_members": {"resource": "lock:a", "ledger": "other.example/x"}}, ["wrong_ledger"]),
@@ -317,6 +321,49 @@ def test_a_refusal_is_told_in_the_statement() -> None:
         "refused: lease_held",
         f"held by {grant['actor']} until at most {grant['expiresAtMs']}; not checked here",
     )
+
+
+BUSY = maker.busy()
+SAID = [  # seq in a busy day, what its receipt says after the entry and its resources
+    (10, ["queued as T10, position 1, must poll before {pollByMs}"]),
+    (12, ["queued as T10, position 1, must poll before {pollByMs}"]),
+    (14, ["ticket T10 is offered to {waiter}, who must claim before {claimByMs}"]),
+    (15, ["refused: queued", f"behind ticket T10 of {BOB.did}"]),
+    (16, [HELD, "mode write", "fencing token {fencingToken}"]),
+    (17, []),
+    (19, [HELD, "mode write", "fencing token {fencingToken}", "in place of lease L16"]),
+    (21, [HELD, "mode write", "fencing token {fencingToken}", "in place of lease L7"]),
+]
+
+
+@pytest.mark.parametrize(("seq", "wanted"), SAID)
+def test_a_receipt_says_what_a_ticket_and_a_lease_in_anothers_place_mean(seq: int, wanted: list[str]) -> None:
+    report = judge(BUSY.receipt(seq), BUSY)
+    assert report.exit_code == 0
+    said = [sentence for sentence in report.statement[1:] if not sentence.startswith("resource ")]
+    assert said == [sentence.format_map(BUSY.value(seq)) for sentence in wanted]
+
+
+@pytest.mark.parametrize("seq", range(len(BUSY.leaves)))
+def test_every_entry_of_a_busy_day_has_a_valid_receipt(seq: int) -> None:
+    assert judge(BUSY.receipt(seq), BUSY).exit_code == 0
+
+
+def test_a_deadlock_and_a_delay_are_told_in_the_statement() -> None:
+    deadlock, delay = (every()["lease.refused"][number] for number in (2, 3))
+    for leaf, sentences in (
+        (deadlock, ["refused: deadlock", f"held by {BOB.did} until", "who waits in turn for lock:a"]),
+        (delay, ["refused: lock_delayed", f"kept free for {BOB.did} until"]),
+    ):
+        said = "\n".join(_statement(parse_leaf(leaf)))
+        assert all(sentence in said for sentence in sentences)
+
+
+def test_the_end_of_a_lease_in_anothers_place_is_judged_too() -> None:
+    for seq in (16, 19, 21):
+        end_ms = BUSY.value(seq)["expiresAtMs"]
+        assert faults(judge(BUSY.receipt(seq), BUSY, now_ms=end_ms)) == [(11, "expired")]
+    assert "no_lease" in remarks(judge(BUSY.receipt(10), BUSY, now_ms=0))
 
 
 def test_a_refusal_names_no_lease_that_the_request_did_not_name() -> None:
