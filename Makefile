@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 # Hashes are demanded for every file, wheels only, and pip never resolves anything by itself.
 PIP_INSTALL := pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 
-.PHONY: help demo test lint format types unit docs bench outside lock clean
+.PHONY: help demo test lint format types unit sim soak docs bench outside lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -31,6 +31,12 @@ lint: $(VENV)/stamp-test  ## ruff check, ruff format --check, mypy --strict
 unit: $(VENV)/stamp-test  ## the tests alone: first side by side, then those that must run alone
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not serial"
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is serial
+
+sim: $(VENV)/stamp-test  ## play one seed of the simulator again (SEED=123)
+	@$(BIN)/python -m tests.sim $(or $(SEED),1)
+
+soak: $(VENV)/stamp-test  ## play seeds on all cores until stopped, or as many as SEEDS=n says
+	@SEEDS="$(SEEDS)" $(BIN)/python -m tests.sim soak
 
 format: $(VENV)/stamp-test  ## rewrite the code in the house format
 	@$(BIN)/ruff check --fix --quiet . || true

@@ -1,0 +1,200 @@
+"""What the checker remembers of the leaves so far: plain lists, walked from end to end each time.
+
+Everything here is written from the specification, with loops that a reader can check by eye. Nothing is imported from
+the gateway, so that a mistake there is not repeated here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sim.names import key_of, overlap, scheme_of, share
+
+RANK = {"read": 0, "append": 1, "write": 2, "delete": 3}
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; `name` says which."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+
+
+@dataclass(eq=False)
+class Lease:
+    lease_id: str
+    actor: str
+    names: list[str]
+    mode: str
+    token: int
+    seq: int
+    granted_ms: int
+    ttl_ms: int
+    expires_ms: int
+    hold_until_ms: int
+    giver: str | None = None
+    giver_until_ms: int = 0
+
+
+@dataclass(eq=False)
+class Ticket:
+    ticket_id: str
+    seq: int
+    actor: str
+    operator: str
+    names: list[str]
+    mode: str
+    ttl_ms: int
+    queued_ms: int
+    poll_by_ms: int
+    give_up_by_ms: int
+    is_offered: bool = False
+    claim_by_ms: int = 0
+    reserve_until_ms: int | None = None
+    was_reserved: bool = False
+    passes: int = 0
+    head_since_ms: int | None = None
+
+
+@dataclass(eq=False)
+class Delay:
+    """The lock-delay after an abnormal end: others are kept out until then."""
+
+    actor: str
+    names: list[str]
+    mode: str
+    until_ms: int
+    seq: int
+
+
+@dataclass(eq=False)
+class Ended:
+    actor: str
+    how: str
+    seq: int
+    at_ms: int
+    token: int = 0
+
+
+@dataclass(eq=False)
+class Trust:
+    value: int
+    seq: int | None = None
+    gain_since_ms: int = 0
+    gained: int = 0
+
+
+@dataclass
+class Book:
+    """The state at the head, by the specification."""
+
+    rules: dict[str, int]
+    operators: list[str]
+    t_ms: int = 0
+    holiday_ms: int = 0
+    token: int = 0
+    is_disputed: bool = False
+    agents: dict[str, bool] = field(default_factory=dict)
+    schemes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    leases: list[Lease] = field(default_factory=list)
+    ended: dict[str, Ended] = field(default_factory=dict)
+    tickets: list[Ticket] = field(default_factory=list)
+    ended_tickets: dict[str, Ended] = field(default_factory=dict)
+    delays: list[Delay] = field(default_factory=list)
+    offers: dict[str, tuple[str, bool, int]] = field(default_factory=dict)  # lease id: to, by an operator, seq
+    waits: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # (principal, name): count, last
+    edges: dict[str, tuple[str, str, int]] = field(default_factory=dict)  # actor: name, mode, refused at
+    trust: dict[str, Trust] = field(default_factory=dict)
+    broken: dict[int, Ended] = field(default_factory=dict)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def scheme(self, name: str) -> dict[str, Any]:
+        plain = {
+            "class": "exclusive",
+            "isFolding": False,
+            "isUnicode": False,
+            "lockDelayMs": self.rules.get("lockDelayMs", 0),
+            "maxHoldMs": self.rules["maxHoldMs"],
+        }
+        return self.schemes.get(scheme_of(name), plain)
+
+    def key(self, name: str) -> str:
+        return key_of(name, self.scheme(name)["isFolding"])
+
+    def keys(self, names: list[str]) -> list[str]:
+        return sorted(self.key(name) for name in names)
+
+    def meets(self, name: str, other: str) -> bool:
+        return overlap(self.key(name), self.key(other))
+
+    def clashes(self, names: list[str], mode: str, others: list[str], other_mode: str) -> bool:
+        """Say whether the two sets overlap somewhere in a scheme whose class does not let the modes share."""
+        for name in names:
+            for other in others:
+                if self.meets(name, other) and not share(self.scheme(name)["class"], mode, other_mode):
+                    return True
+        return False
+
+    # -- what stands in the way ---------------------------------------------------------------------------------------
+
+    def end_ms(self, lease: Lease) -> int:
+        return max(lease.expires_ms, self.holiday_ms)
+
+    def leases_in_the_way(self, actor: str, names: list[str], mode: str) -> list[Lease]:
+        """Return them as they are named: latest effective end, then lowest token."""
+        found = [
+            lease
+            for lease in self.leases
+            if lease.actor != actor and self.clashes(names, mode, lease.names, lease.mode)
+        ]
+        return sorted(found, key=lambda lease: (-self.end_ms(lease), lease.token))
+
+    def delays_in_the_way(self, actor: str, names: list[str], mode: str) -> list[Delay]:
+        return [
+            delay
+            for delay in self.delays
+            if delay.actor != actor
+            and self.t_ms < max(delay.until_ms, self.holiday_ms)
+            and self.clashes(names, mode, delay.names, delay.mode)
+        ]
+
+    def deadline_ms(self, ticket: Ticket) -> int:
+        if ticket.is_offered:
+            own = min(ticket.claim_by_ms, ticket.give_up_by_ms)
+        else:
+            own = min(ticket.poll_by_ms, ticket.give_up_by_ms)
+            if ticket.reserve_until_ms is not None:
+                own = min(own, ticket.reserve_until_ms)
+        return max(own, self.holiday_ms)
+
+    def is_live(self, ticket: Ticket) -> bool:
+        return self.t_ms < self.deadline_ms(ticket)
+
+    def tickets_in_the_way(
+        self, actor: str, names: list[str], mode: str, number: int | None, passed: tuple[str, ...] = ()
+    ) -> list[Ticket]:
+        """Return others' tickets that stand in the way of a plain request (`number` None) or of ticket `number`."""
+        found = []
+        for ticket in self.tickets:
+            if ticket.actor == actor or not self.is_live(ticket):
+                continue
+            if not self.clashes(names, mode, ticket.names, ticket.mode):
+                continue
+            if number is not None and ticket.seq > number and not ticket.is_offered:
+                continue
+            if ticket.is_offered or self.blocks(ticket, is_plain=number is None, passed=passed):
+                found.append(ticket)
+        return found
+
+    def blocks(self, ticket: Ticket, *, is_plain: bool, passed: tuple[str, ...]) -> bool:
+        """Say whether a queued ticket blocks: one name, or reserved, or nothing in its own way."""
+        if not is_plain and ticket.ticket_id in passed:
+            return False
+        if len(ticket.names) == 1 or ticket.reserve_until_ms is not None:
+            return True
+        return not self.leases_in_the_way(ticket.actor, ticket.names, ticket.mode) and not self.delays_in_the_way(
+            ticket.actor, ticket.names, ticket.mode
+        )

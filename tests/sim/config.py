@@ -1,0 +1,141 @@
+"""What a seed is: which faults exist at all, how often each happens, and every number of the configuration.
+
+A fault that always happens hides those that need a quiet moment, so a seed has a few of them, drawn (swarm testing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from random import Random
+
+from gateway.core.state import Parameters
+
+# Each fault with the largest chance it is given, by who asks for it.
+FAULTS: dict[str, float] = {
+    # engine, for each call
+    "busy": 0.06,
+    "lost": 0.06,
+    "kept": 0.06,
+    "unreplicated": 0.08,
+    "fail_over": 0.5,
+    "unreachable": 0.3,
+    "load_busy": 0.2,
+    "lock_busy": 0.04,
+    "keep_fails": 0.2,
+    "slow": 0.03,
+    "zombie": 0.7,
+    # network, for each message
+    "drop": 0.06,
+    "drop_reply": 0.06,
+    "duplicate": 0.08,
+    "late": 0.08,
+    "leave": 0.05,
+    # agents, for each occasion
+    "crash": 0.04,
+    "pause": 0.06,
+    "replay": 0.05,
+    "stray": 0.08,
+    "new_key": 0.3,
+    "ignore_retry": 0.6,
+    "forget": 0.15,
+    "foreign_anchor": 0.03,
+    "use_late": 0.3,
+    # the director, for each occasion
+    "kill": 0.5,
+    "kill_at_step": 0.5,
+    "graceful": 0.2,
+    "failing_disk": 0.2,
+    "older_file": 0.3,
+    "step_wall": 0.3,
+    "step_boot": 0.1,
+    "partition": 0.3,
+    "second_node": 0.5,
+    # operators, for each occasion
+    "remove": 0.1,
+    "break": 0.4,
+    "transfer": 0.1,
+    "set_scheme": 0.3,
+}
+FAULTS_SHARE = 0.35
+AGENTS = ("ann", "bob", "cyd", "dee", "eve", "fay")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One drawn world. Times in ms of virtual time."""
+
+    seed: int
+    parameters: Parameters
+    faults: dict[str, float]
+    agents: tuple[str, ...]
+    names: tuple[str, ...]
+    duration_ms: int
+    requests_max: int
+    is_replicated: bool
+    is_past_desk: bool
+    is_real: bool
+    offsets_ms: tuple[int, ...]  # of the two machines' wall clocks
+    think_ms: int
+    ttl_ms: tuple[int, int]
+    set_max: int
+    wait_share: float
+    modes: tuple[str, ...] = ("write",)
+    schemes: tuple[dict[str, object], ...] = ()
+    batch_max: int = 256
+    notes: dict[str, object] = field(default_factory=dict)
+
+    def but(self, **changes: object) -> Config:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def draw(seed: int) -> Config:
+    """Return the configuration of a seed; the same for the same seed, always."""
+    rng = Random(f"configuration {seed}")
+    faults = {name: rng.uniform(most / 4, most) for name, most in FAULTS.items() if rng.random() < FAULTS_SHARE}
+    is_replicated = rng.random() < 0.5
+    if not is_replicated:
+        for name in ("unreplicated", "fail_over", "unreachable", "second_node", "zombie"):
+            faults.pop(name, None)
+    else:
+        faults.pop("older_file", None)
+    ttl_ms = rng.choice([(1_000, 3_000), (1_000, 10_000), (2_000, 30_000)])
+    return Config(
+        seed=seed,
+        parameters=_parameters(rng, ttl_ms),
+        faults=faults,
+        agents=AGENTS[: rng.randint(2, len(AGENTS))],
+        names=_names(rng),
+        duration_ms=rng.choice([20_000, 60_000]),
+        requests_max=rng.randint(80, 160),
+        is_replicated=is_replicated,
+        # The desk asks the wall clock, so it lets nobody in while boot time has run away from it.
+        is_past_desk=rng.random() < 0.5 or "step_boot" in faults,
+        is_real=seed % 10 == 0,
+        offsets_ms=(rng.randint(-3_000, 3_000), rng.randint(-3_000, 3_000)),
+        think_ms=rng.choice([50, 300, 1_000]),
+        ttl_ms=ttl_ms,
+        set_max=rng.choice([1, 2, 4]),
+        wait_share=rng.choice([0.0, 0.3, 0.8]),
+        batch_max=rng.choice([1, 2, 8, 256]),
+    )
+
+
+def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
+    drawn = {
+        "ttl_min_ms": 1_000,
+        "ttl_max_ms": rng.choice([ttl_ms[1], 3_600_000]),
+        "sweep_ms": rng.choice([500, 1_000, 3_000]),
+        "holiday_ms": rng.choice([1_000, 5_000, 30_000]),
+        "idempotency_ms": 86_400_000,
+        "wait_edge_ms": rng.choice([1_000, 10_000]),
+        "stampede_admitted": rng.choice([1, 3, 8]),
+        "stampede_reset_ms": rng.choice([2_000, 60_000]),
+    }
+    known = {one.name for one in fields(Parameters)}
+    return Parameters(**{name: value for name, value in drawn.items() if name in known})
+
+
+def _names(rng: Random) -> tuple[str, ...]:
+    """Few names, so that agents meet."""
+    pool = ["lock:a", "lock:b", "lock:c", "db:orders/1", "db:orders/2", "repo:src/x"]
+    return tuple(rng.sample(pool, rng.randint(1, len(pool))))

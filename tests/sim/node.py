@@ -1,0 +1,233 @@
+"""One machine that runs gateways, one process after the other: its clocks, its kills, its supervisor.
+
+A process is the real shell: Desk, Sequencer, LogClock, signer. Only the commit thread is another one: it does the same
+calls in the same order, in virtual time, and when it is killed a call that is under way may still reach the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gateway.actions import ACTIONS
+from gateway.core.intake import RawRequest, intake
+from gateway.errors import Busy, Fatal
+from gateway.ledger.history import Answer
+from gateway.ledger.receipts import answer as render_answer
+from gateway.ledger.sequencer import Sequencer
+from gateway.service import Answered, Desk
+from tests.core.requests import AUTHORITIES, ORIGIN
+from tests.sim.engine import Connection
+
+if TYPE_CHECKING:
+    from tests.sim.simulation import Simulation
+
+T = TypeVar("T")
+Reply = Answered | Exception
+BOOT_MS = 1_000_000
+ACCEPT_CLOCK_AFTER = 3  # failed starts, then a person has looked at the clock
+
+
+class MachineClock:
+    """Both clocks of a machine, which follow true time until somebody steps them."""
+
+    def __init__(self, true_ms: Callable[[], int], start_ms: int, offset_ms: int) -> None:
+        self._true_ms = true_ms
+        self._start_ms = start_ms
+        self.offset_ms = offset_ms
+        self.boot_offset_ms = 0
+
+    def now_ms(self) -> int:
+        return self._start_ms + self._true_ms() + self.offset_ms
+
+    def boottime_ms(self) -> int:
+        return BOOT_MS + self._true_ms() + self.boot_offset_ms
+
+
+class Thread:
+    """In place of `gateway.ledger.worker.Worker`: one call after the other, each takes virtual time."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._waiting: list[tuple[asyncio.Future[Any], Callable[[], Any], int]] = []
+        self._is_dead = False
+        self.handed_over_ms = 0  # true time when the call that is done now was handed over: its log time is of then
+
+    def call(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        loop = self._simulation.loop
+        future: asyncio.Future[T] = loop.create_future()
+        self._waiting.append((future, job, self._simulation.loop.now_ms))
+        loop.call_later(self._simulation.engine_delay_s(), self._do)
+        return future
+
+    def _do(self) -> None:
+        if self._is_dead or not self._waiting:
+            return
+        future, job, self.handed_over_ms = self._waiting.pop(0)
+        delay_s = self._simulation.engine_delay_s()
+        try:
+            result = job()
+        except BaseException as error:
+            self._simulation.loop.call_later(delay_s, self._hand_back, future, future.set_exception, error)
+        else:
+            self._simulation.loop.call_later(delay_s, self._hand_back, future, future.set_result, result)
+
+    def _hand_back(self, future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
+        if not self._is_dead and not future.done():
+            settle(outcome)
+
+    def kill(self) -> None:
+        """Answer nobody any more; what was handed over may still be done, and later than anybody expects."""
+        self._is_dead = True
+        for _, job, _ in self._waiting:
+            if self._simulation.chance("zombie"):
+                self._simulation.loop.call_later(self._simulation.rng.uniform(0, 2), _whatever, job)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Nothing to end: there is no thread."""
+
+
+def _whatever(job: Callable[[], Any]) -> None:
+    try:
+        job()
+    except Exception:  # nobody is left who could be told
+        return
+
+
+class Free:
+    """A limiter that lets everybody in; rates are not what is simulated."""
+
+    def take(self, principal: str, cost: int = 1) -> None:
+        return
+
+
+class Process:
+    """One gateway process. It serves from `start` until `kill`, a Fatal, or `stop`."""
+
+    def __init__(self, simulation: Simulation, node: Node, number: int) -> None:
+        self.number = number
+        self.node = node
+        self.is_dead = False
+        self.gone = asyncio.Event()
+        self._simulation = simulation
+        self._handlers: dict[asyncio.Task[None], None] = {}
+        self.store: Connection = simulation.database.connect()
+        self.store.decided = lambda: (self.thread.handed_over_ms, number)
+        self.sequencer = Sequencer(
+            self.store,
+            simulation.signer,
+            node.clock,
+            simulation.config.parameters,
+            origin=ORIGIN,
+            genesis=simulation.genesis,
+            is_clock_accepted=node.failed_starts >= ACCEPT_CLOCK_AFTER,
+        )
+        self.thread = Thread(simulation)
+        self.sequencer._thread = self.thread  # type: ignore[assignment]
+        self.desk = Desk(self.sequencer, simulation.ledger, node.clock, Free(), None)
+        self._start: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start, or raise what the sequencer raises; CancelledError when it was killed meanwhile."""
+        self._start = asyncio.get_running_loop().create_task(self.sequencer.start())
+        await self._start
+        asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        await self.sequencer.failed.wait()
+        if not self.is_dead:
+            self._simulation.say(self.node.name, "fatal", str(self.sequencer.failure)[:60])
+            self.kill()
+
+    def kill(self) -> None:
+        """End at this very moment: no task of the process takes another step."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self.thread.kill()
+        started = [self._start] if self._start is not None else []
+        for task in (*started, *self.sequencer._tasks, *self._handlers):
+            task.cancel()
+        self.gone.set()
+
+    async def stop(self) -> None:
+        """End as a supervisor asks for it: drain, keep, close."""
+        await self.sequencer.stop()
+        self.is_dead = True
+        self.gone.set()
+
+    def handle(self, raw: RawRequest, action: str, respond: Callable[[Reply], None], *, may_leave: bool) -> None:
+        """Serve one request in a task of its own; a client that leaves cancels it."""
+        task = asyncio.get_running_loop().create_task(self._serve(raw, action, respond))
+        self._handlers[task] = None
+        task.add_done_callback(lambda task: self._handlers.pop(task, None))
+        if may_leave:
+            self._simulation.loop.at_step(self._simulation.rng.randrange(1, 9), task.cancel)
+
+    async def _serve(self, raw: RawRequest, action: str, respond: Callable[[Reply], None]) -> None:
+        try:
+            reply: Reply = await self._decide(raw, action)
+        except Exception as error:
+            reply = error
+        if isinstance(reply, Answered):
+            self._simulation.answered(reply)
+        respond(reply)
+
+    async def _decide(self, raw: RawRequest, action: str) -> Answered:
+        if not self._simulation.config.is_past_desk:
+            return await self.desk.decide(raw, ACTIONS[action])
+        request = intake(raw, origin=ORIGIN, authorities=AUTHORITIES, action=action)
+        answer: Answer = await self.sequencer.submit(request, ACTIONS[action])
+        body = render_answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
+        return Answered(answer.status, body, answer.seq, request.keyid, answer.is_replay)
+
+
+class Node:
+    """A machine: at most one process at a time, started again whenever it ends."""
+
+    def __init__(self, simulation: Simulation, name: str, clock: MachineClock) -> None:
+        self.name = name
+        self.clock = clock
+        self.failed_starts = 0
+        self.process: Process | None = None
+        self.is_held_down = False
+        self._simulation = simulation
+
+    async def supervise(self) -> None:
+        """Keep a process running."""
+        while not self.is_held_down:
+            if not await self._start():
+                await asyncio.sleep(0.3)
+                continue
+            assert self.process is not None
+            await self.process.gone.wait()
+            self.process = None
+            await asyncio.sleep(self._simulation.downtime_s())
+
+    async def _start(self) -> bool:
+        simulation = self._simulation
+        simulation.before_start(self)
+        self.process = process = Process(simulation, self, simulation.next_number())
+        try:
+            await process.start()
+        except (Busy, Fatal, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not process.is_dead:
+                raise
+            simulation.say(self.name, "start failed", type(error).__name__, str(error)[:60])
+            self.failed_starts += 1
+            process.kill()
+            self.process = None
+            return False
+        self.failed_starts = 0
+        simulation.say(self.name, "started", simulation.database.disk.head.size)  # type: ignore[union-attr]
+        return True
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and not self.process.is_dead and self.process.sequencer.is_ready
+
+    def kill(self) -> None:
+        if self.process is not None and not self.process.is_dead:
+            self._simulation.say(self.name, "killed")
+            self.process.kill()

@@ -1,0 +1,427 @@
+"""One object that owns all chance and all time, and everybody in the world of one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gateway.core.append import Imprint, build_batch
+from gateway.core.intake import RawRequest
+from gateway.core.opening import Opening, opened
+from gateway.core.state import encode_record
+from gateway.ledger import sequencer as sequencer_module
+from gateway.ledger.checkpoint import encode_leaf
+from gateway.ledger.live import Live
+from gateway.ledger.tree import EMPTY_EDGE, Growth
+from gateway.service import Answered, Ledger
+from gateway.signer import Signer
+from gateway.store.contract import StoredBatch, StoredHead
+from keys.forms import root_vkey, signed_key_document
+from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN
+from tests.sim.agent import Agent, Operator
+from tests.sim.book import Violation
+from tests.sim.cheap import cheap_key, cheap_signatures, signing_key
+from tests.sim.config import Config, draw
+from tests.sim.engine import Connection, Database
+from tests.sim.guard import Guard
+from tests.sim.invariants import Checker
+from tests.sim.loop import VirtualLoop
+from tests.sim.node import MachineClock, Node, Reply
+from verifier.entries import ZERO_HASH
+from verifier.keyring import KeyDocument, KeyLine, Keyring, open_keyring
+from verifier.merkle import leaf_hash
+from verifier.replay.ledger import check_ledger
+
+LINES_KEPT = 60
+QUIET_S = 60  # how long everybody may take to finish when nothing fails any more
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a seed gave: the hash of everything that happened, what was decided how often, and what went wrong."""
+
+    seed: int
+    trace: str
+    counts: dict[str, int]
+    violation: Violation | None
+    lines: Sequence[str]
+
+    def story(self) -> str:
+        """Return the last steps and how to see them again."""
+        return "\n".join([*self.lines, "", f"seed {self.seed}: {self.violation}", f"again: make sim SEED={self.seed}"])
+
+
+def _hand_over(reply_to: asyncio.Future[Reply], reply: Reply) -> None:
+    if not reply_to.done():
+        reply_to.set_result(reply)
+
+
+class Network:
+    """Carries requests and replies: late, twice, in any order, or not at all."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self.swallowed: dict[str, int] = {}  # client: until when everything it sends and gets is lost
+
+    def send(self, client: str, raw: RawRequest, action: str, reply_to: asyncio.Future[Reply]) -> None:
+        simulation = self._simulation
+        if simulation.chance("drop") or self._is_swallowed(client):
+            return
+        for _ in range(1 + simulation.chance("duplicate")):
+            simulation.loop.call_later(self._delay_s(), self._arrive, client, raw, action, reply_to)
+
+    def _delay_s(self) -> float:
+        rng = self._simulation.rng
+        return rng.uniform(0.5, 8) if self._simulation.chance("late") else rng.uniform(0.001, 0.03)
+
+    def _is_swallowed(self, client: str) -> bool:
+        return self._simulation.loop.now_ms < self.swallowed.get(client, 0)
+
+    def _arrive(self, client: str, raw: RawRequest, action: str, reply_to: asyncio.Future[Reply]) -> None:
+        simulation = self._simulation
+        node = simulation.some_node()
+
+        def respond(reply: Reply) -> None:
+            if not (simulation.chance("drop_reply") or self._is_swallowed(client)):
+                simulation.loop.call_later(self._delay_s(), _hand_over, reply_to, reply)
+
+        if node is None or node.process is None:
+            respond(ConnectionRefusedError("no gateway"))
+            return
+        node.process.handle(raw, action, respond, may_leave=simulation.chance("leave"))
+
+
+class Simulation:
+    """The world of one seed."""
+
+    start_ms = NOW_MS
+
+    def __init__(self, config: Config, loop: VirtualLoop) -> None:
+        self.config = config
+        self.loop = loop
+        self.rng = Random(f"simulation {config.seed}")
+        self.is_over = False
+        self.is_calm = True  # no fault happens before everybody is enrolled, and none after the end
+        self.violation: Violation | None = None
+        self.lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self.trace = hashlib.sha256()
+        self.requests = 0
+        self.answers: dict[int, bytes] = {}
+        self.bodies: dict[tuple[str, str], bytes] = {}
+        self.guard = Guard()
+        self.checker = Checker()
+        self.checker.slack_ms = self._slack_ms()
+        self.database = Database(self, self.rng, self._committed, is_replicated=config.is_replicated)
+        self.signer = Signer(self.key("log"), self.key("receipt"), ORIGIN)
+        self.keyring: Keyring
+        self.genesis = self._open()
+        self.ledger = Ledger(ORIGIN, self.genesis, AUTHORITIES, (self.key("op").did,), True, False, config.parameters)
+        self.network = Network(self)
+        self.nodes = [
+            Node(self, f"node{at}", MachineClock(lambda: loop.now_ms, self.start_ms, offset_ms))
+            for at, offset_ms in enumerate(config.offsets_ms[: 1 + ("second_node" in config.faults)])
+        ]
+        self.agents = [Agent(self, name) for name in config.agents]
+        self.operator = Operator(self, "op")
+        self._number = 0
+
+    def _slack_ms(self) -> int:
+        """How much sooner in true time a lease may end, beyond one step: each small step of a clock may be followed."""
+        offsets = [abs(one) for one in self.config.offsets_ms] if "second_node" in self.config.faults else [0]
+        is_set = "step_boot" in self.config.faults
+        return 2 * max(offsets) + (1 << 40 if is_set else 0)
+
+    def key(self, name: str) -> Any:
+        return signing_key(name) if self.config.is_real else cheap_key(name)
+
+    # -- entry 0 ------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> bytes:
+        """Write entry 0, as `tallystick init` does; return its leaf hash."""
+        lines = (KeyLine("log", self.signer.log_key), KeyLine("receipt", self.signer.receipt_key))
+        root = root_vkey(ORIGIN, self.key("root").public_key).vkey
+        opening = Opening(
+            root, tuple(sorted(line.text for line in lines)), (self.key("op").did,), tuple(sorted(AUTHORITIES)),
+            True, False, "14.0.0", self.config.parameters,
+        )  # fmt: skip
+        batch = build_batch(
+            Live(), (), None, batch_id="opening", t_ms=self.start_ms, epoch=0,
+            imprint=Imprint(ORIGIN, ZERO_HASH, Connection.durability), parameters=self.config.parameters,
+            encode=encode_leaf, steps=(opened(opening),),
+        )  # fmt: skip
+        growth = Growth(EMPTY_EDGE, [leaf_hash(leaf) for leaf in batch.leaves])
+        assert batch.head is not None
+        head = StoredHead(1, growth.root, batch.head.prev_hash, self.start_ms, 0, batch.batch_id)
+        changes = tuple((key, encode_record(record) if record else None, due) for key, record, due in batch.changes)
+        self.database.connect().commit(StoredBatch(head, batch.leaves, growth.hashes, changes), None)
+        document = KeyDocument(ORIGIN, growth.root, 1, None, lines)
+        self.keyring = open_keyring(root=root, document=signed_key_document(document, self.key("root")))
+        return growth.root
+
+    # -- chance and time ----------------------------------------------------------------------------------------------
+
+    def chance(self, fault: str) -> bool:
+        """Say whether `fault` happens now."""
+        if self.is_calm or fault not in self.config.faults:
+            return False
+        return self.rng.random() < self.config.faults[fault]
+
+    def engine_delay_s(self) -> float:
+        return self.rng.uniform(0.1, 3) if self.chance("slow") else self.rng.uniform(0.000_1, 0.004)
+
+    def downtime_s(self) -> float:
+        return self.rng.choice([0.05, 1.0, self.rng.uniform(1, 20)])
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def say(self, *words: object) -> None:
+        """Note a step in the trace."""
+        line = f"{self.loop.now_ms:7} " + " ".join(map(str, words))
+        self.lines.append(line)
+        self.trace.update(line.encode())
+
+    # -- what is demanded ---------------------------------------------------------------------------------------------
+
+    def fail(self, name: str, text: str) -> None:
+        """Note the first violation and end the run."""
+        if self.violation is None:
+            self.violation = Violation(name, text)
+            self.say("VIOLATION", name, text)
+            self.loop.stop()
+
+    def must(self, is_so: bool, name: str, text: str) -> None:
+        if not is_so:
+            self.fail(name, text)
+
+    def _committed(self, first_seq: int, leaves: Sequence[bytes], decided_ms: int, number: int) -> None:
+        for at, leaf in enumerate(leaves, first_seq):
+            self.trace.update(leaf)
+            self.lines.append(f"{self.loop.now_ms:7}   entry {at} by process {number}: {_short(leaf)}")
+        if self.violation is not None:
+            return
+        try:
+            self.checker.batch(first_seq, leaves, decided_ms, number)
+        except Violation as violation:
+            self.fail(violation.name, str(violation))
+
+    def answered(self, reply: Answered) -> None:
+        """An answer leaves a gateway: from now on it must be true for ever."""
+        self.must(reply.seq < len(self.checker.raw), "I4", f"entry {reply.seq} is answered and not durable")
+
+    def received(self, client: str, key: str, raw: bytes, reply: Answered) -> None:
+        """A client has an answer: it is in the ledger, and every answer under one key has the same bytes."""
+        self.answers[reply.seq] = raw
+        self.must(self.checker.raw[reply.seq] == raw, "I4", f"the answer of entry {reply.seq} is not in the ledger")
+        first = self.bodies.setdefault((client, key), reply.body)
+        self.must(first == reply.body, "I5", f"{client} got two answers under key {key}")
+
+    def replayed(self, client: str, raw: RawRequest, reply: Reply) -> None:
+        """The very bytes of a request came again; whoever gets an entry for them gets the first one's."""
+        if isinstance(reply, Answered):
+            key = dict(raw.headers)["idempotency-key"].strip('"')
+            first = self.bodies.setdefault((client, key), reply.body)
+            self.must(first == reply.body, "I5", f"a replay of {client} was decided again")
+
+    def history_denied(self, client: str, anchor: str) -> None:
+        """A gateway does not know an anchor: it was never a checkpoint of this ledger, or an older file is there."""
+        _, size, root = anchor.split(" ")
+        roots = self.checker.roots.at
+
+        is_ours = int(size) < len(roots) and b64encode(roots[int(size)]).decode() == root
+        self.must(not is_ours or self.database.is_older, "I4", f"the gateway denies its own checkpoint at {size}")
+
+    # -- the world's own faults ---------------------------------------------------------------------------------------
+
+    def some_node(self) -> Node | None:
+        """Return a node that serves, any of them."""
+        up = [node for node in self.nodes if node.is_up]
+        return self.rng.choice(up) if up else None
+
+    def node_skew_ms(self, now_ms: int) -> int:
+        return self.nodes[0].clock.now_ms() - now_ms
+
+    def before_start(self, node: Node) -> None:
+        """What a person does before a gateway is started again: the newest file is there, the clock is about right."""
+        self.database.put_newest_file()
+        if abs(node.clock.offset_ms) > 20_000:
+            node.clock.offset_ms = self.rng.randint(-2_000, 2_000)
+
+    async def direct(self) -> None:
+        """Let happen what happens to machines."""
+        while not self.is_over:
+            await asyncio.sleep(self.rng.uniform(0.2, 5))
+            node = self.rng.choice(self.nodes)
+            if self.chance("kill"):
+                node.kill()
+            if self.chance("kill_at_step"):
+                self.loop.at_step(self.rng.randrange(1, 60), node.kill)
+            if self.chance("graceful") and node.is_up and node.process:
+                self.loop.create_task(node.process.stop())
+            if self.chance("failing_disk"):
+                self.database.is_failing = True
+                self.loop.call_later(self.rng.uniform(0.1, 4), self._heal_disk)
+            self._clocks_and_files(node)
+            if self.chance("partition"):
+                self.network.swallowed[self.rng.choice(self.config.agents)] = self.loop.now_ms + self.rng.randint(
+                    1, 9_000
+                )
+
+    def _clocks_and_files(self, node: Node) -> None:
+        rng = self.rng
+        if self.chance("step_wall"):
+            node.clock.offset_ms += rng.choice([-3_600_000, -10_000, -1_000, 1_000, 10_000, 3_600_000])
+            self.say(node.name, "wall clock is off by", node.clock.offset_ms)
+            self.checker.slack_ms += 2_000
+        if self.chance("step_boot"):
+            node.clock.boot_offset_ms += rng.choice([500, 5_000, 60_000])
+            self.say(node.name, "boot clock is off by", node.clock.boot_offset_ms)
+        if "older_file" in self.config.faults:
+            if self.chance("older_file"):
+                if node.is_up and self.database.put_older_file():
+                    self.say("an older file is put in place of the ledger")
+            elif not self.database.is_older:
+                self.database.back_up()
+
+    def _heal_disk(self) -> None:
+        self.database.is_failing = False
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    async def play(self) -> None:
+        """The whole life of a world: set up, faults, calm, end."""
+        for node in self.nodes:
+            self._task(node.supervise())
+        while self.some_node() is None:  # noqa: ASYNC110  # virtual time costs nothing
+            await asyncio.sleep(0.05)
+        for agent in self.agents:
+            await self.operator.enrol(agent)
+        self.is_calm = False
+        lives = [self._task(one.live()) for one in self.agents] + [self._task(self.operator.live())]
+        director = self._task(self.direct())
+        end_s = self.config.duration_ms / 1_000
+        while self.loop.time() < end_s and len(self.checker.raw) < self.config.requests_max:  # noqa: ASYNC110
+            await asyncio.sleep(0.25)
+        self._calm_down()
+        _, late = await asyncio.wait([*lives, director], timeout=QUIET_S)
+        self.must(
+            not late, "I14", f"{len(late)} of {len(lives)} are still not answered, {QUIET_S} s after the last fault"
+        )
+        await self._rest()
+
+    def _calm_down(self) -> None:
+        """End every fault, and bring back what a person would bring back."""
+        self.say("calm")
+        self.is_calm = True
+        self.is_over = True
+        self.database.is_failing = False
+        self.checker.slack_ms += 2_000  # the step that sets the clocks right
+        for node in self.nodes:
+            node.clock.offset_ms = 0
+        if len(self.nodes) > 1:  # two gateways that write take the ledger from each other for ever: one goes on, anew
+            self.nodes[1].is_held_down = True
+            self.nodes[1].kill()
+            self.nodes[0].kill()
+        if self.database.is_older:
+            for node in self.nodes:
+                node.kill()
+            self.database.put_newest_file()
+        self.network.swallowed.clear()
+
+    async def _rest(self) -> None:
+        """After all leases have run out: nothing is left, and one more start finds everything in order."""
+        await asyncio.sleep((self.config.ttl_ms[1] + self.config.parameters.holiday_ms + 30_000) / 1_000 + 10)
+        self.checker.at_rest()
+        for lost in self.guard.lost:
+            self.fail("I3", f"lost update: {lost}")
+        node = self.some_node()
+        assert node is not None and node.process is not None, "a gateway runs when nothing fails"
+        self._audit(node.process.sequencer.confirmed.note, node.process.sequencer.confirmed.size)
+        for seq, raw in self.answers.items():
+            self.must(self.database.disk.leaves[seq] == raw, "I4", f"entry {seq} was answered and is gone")
+
+    def _audit(self, note: bytes, size: int) -> None:
+        """Let the real verifier judge the whole ledger."""
+        leaves = b"".join(leaf + b"\n" for leaf in self.database.disk.leaves[:size])
+        with TemporaryDirectory(dir=_RAM if _RAM.is_dir() else None) as folder:
+            file = Path(folder) / "audit.ledger"
+            file.write_bytes(f"tallystick-ledger/v1 {ORIGIN} {size}\n".encode() + leaves + b"\n" + note)
+            report = check_ledger(file, self.keyring, note)
+        self.must(report.exit_code == 0, "audit", report.as_text())
+
+    def _task(self, coroutine: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self.loop.create_task(coroutine)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if isinstance(error, Violation):
+                self.fail(error.name, str(error))
+            elif self.violation is None:
+                self.fail("crash", f"{type(error).__name__}: {error}")
+                self.violation.__cause__ = error  # type: ignore[attr-defined]
+
+
+_RAM = Path("/dev/shm")
+
+
+def _short(raw: bytes) -> str:
+    leaf = json.loads(raw)
+    facts = [f"t={leaf['timeMs'] - NOW_MS}", leaf["type"].split("/")[1], leaf["actor"][-6:]]
+    for name in ("error", "resources", "mode", "leaseId", "ticketId", "fencingToken", "expiresAtMs", "untilMs"):
+        if name in leaf:
+            facts.append(f"{name}={leaf[name]}")
+    return " ".join(facts)
+
+
+def run(
+    seed: int, change: Callable[[Config], Config] | None = None, watch: Callable[[Simulation], None] | None = None
+) -> Result:
+    """Play one seed to its end and say what came of it; `change` edits the drawn configuration."""
+    config = draw(seed)
+    if change is not None:
+        config = change(config)
+    loop = VirtualLoop()
+    was_disabled, batch_max = logging.root.manager.disable, sequencer_module.BATCH_MAX
+    logging.disable(logging.CRITICAL)
+    sequencer_module.BATCH_MAX = config.batch_max
+    try:
+        with nullcontext() if config.is_real else cheap_signatures():
+            simulation = Simulation(config, loop)
+            if watch is not None:
+                watch(simulation)
+            asyncio.set_event_loop(loop)
+            main = simulation._task(simulation.play())
+            main.add_done_callback(lambda _: loop.stop())
+            loop.run_forever()
+    finally:
+        asyncio.set_event_loop(None)
+        logging.disable(was_disabled)
+        sequencer_module.BATCH_MAX = batch_max
+        _put_away(loop)
+    counts = simulation.checker.counts
+    return Result(seed, simulation.trace.hexdigest(), counts, simulation.violation, tuple(simulation.lines))
+
+
+def _put_away(loop: VirtualLoop) -> None:
+    """Cancel what still runs, so that nothing is left of a world."""
+    loop._scheduled.clear()  # type: ignore[attr-defined]
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    for _ in range(20):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    loop.close()
