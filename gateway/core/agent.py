@@ -11,8 +11,9 @@ from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.state import Agent, Draft, agent_at, agent_key, operator_key
 from verifier.wire import JsonObject
 
-# What operators sign. Their keys need not be enrolled for it, and give no right to hold leases.
-OPERATOR_ACTIONS = frozenset({"agent.add", "agent.remove"})
+# What operators sign. Their keys need not be enrolled for it, and give no right to hold leases. A transfer is signed by
+# an operator or by the holder, who is enrolled.
+OPERATOR_ACTIONS = frozenset({"agent.add", "agent.remove", "scheme.set", "lease.break", "lease.transfer"})
 
 
 def is_operator(draft: Draft, did: str) -> bool:

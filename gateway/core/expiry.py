@@ -47,6 +47,8 @@ def touched_claims(draft: Draft, body: JsonObject, t_ms: int) -> tuple[Claim, ..
         return ()
     named = _named(draft, body)
     names = {name for claim in named for name in claim.resources} | set(resources_of(body))
+    if "class" in body:  # a scheme is changed as a whole
+        names.add(f"{body['name']}:**")
     touched = {claim_key(claim): claim for claim in (*named, *claims_on(draft, sorted(names)))}
     due = (claim for claim in touched.values() if claim.due_at_ms <= t_ms)
     return tuple(sorted(due, key=lambda claim: (claim.due_at_ms, claim.number)))

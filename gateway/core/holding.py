@@ -8,8 +8,9 @@ Source: docs/protocol.md 7, 8.1.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from gateway.core.lifecycle import Standing
 from gateway.core.outcome import Context
 from gateway.core.resource import Ask, lock_delay_ms, scheme_rows
 from gateway.core.state import (
@@ -19,11 +20,14 @@ from gateway.core.state import (
     Draft,
     Ended,
     Lease,
+    agent_at,
     counter_at,
     delay_key,
     edge_key,
+    ended_at,
     ended_key,
     handover_key,
+    lease_at,
     lease_key,
     principal_at,
     principal_key,
@@ -114,3 +118,54 @@ def lease_members(draft: Draft, lease: Lease) -> JsonObject:
         "expiresAtMs": lease.expires_at_ms,
         "holdUntilMs": lease.hold_until_ms,
     }
+
+
+def named_again(lease: Lease) -> JsonObject:
+    """Return the members that name the lease whose place another one takes."""
+    return {"fromLeaseId": lease.lease_id, "fromSeq": lease.grant_seq}
+
+
+class Found(NamedTuple):
+    """How the lease of an id stands, who holds or held it, and the records that say so."""
+
+    standing: Standing
+    holder: str | None
+    lease: Lease | None
+    ended: Ended | None
+
+    def ended_seq(self, actor: str) -> JsonObject:
+        """Name the entry that ended the actor's own lease; another's end is none of its business."""
+        return {"endedSeq": self.ended.seq} if self.ended is not None and self.holder == actor else {}
+
+
+def find_lease(draft: Draft, lease_id: str, t_ms: int) -> Found:
+    """Return what is known of a lease id: a lease that is there is live, its end is remembered for a day."""
+    lease = lease_at(draft, lease_id)
+    if lease is not None:
+        return Found(Standing.LIVE, lease.holder, lease, None)
+    ended = ended_at(draft, lease_id, t_ms)
+    if ended is None:
+        return Found(Standing.ABSENT, None, None, None)
+    return Found(Standing[ended.how.upper()], ended.actor, None, ended)
+
+
+def is_too_many(draft: Draft, principal: str, names: int, context: Context) -> bool:
+    """Say whether `names` more would be more than one principal may hold."""
+    held = principal_at(draft, principal, context.parameters).held
+    return held + names > context.parameters.held_per_principal
+
+
+def conflict_members(view: Draft, lease: Lease, resource: str, held_as: str) -> JsonObject:
+    """Return who holds what was asked for: the members `holder`, `holderName` (if it has a label) and `conflict`."""
+    agent = agent_at(view, lease.holder)
+    name: JsonObject = {"holderName": agent.name} if agent is not None and agent.name is not None else {}
+    conflict: JsonObject = {
+        "leaseId": lease.lease_id,
+        "resource": resource,
+        "heldAs": held_as,
+        "fencingToken": lease.fencing_token,
+        "mode": lease.mode,
+        "grantedAtMs": lease.granted_at_ms,
+        "expiresAtMs": lease.expires_at_ms,
+    }
+    return {"holder": lease.holder, "conflict": conflict, **name}

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from verifier.did import decode_did
-from verifier.entries import ACTION_PATHS, BODY_DEFAULTS, BODY_TEXT, MemberError, check_body
+from verifier.entries import ACTION_PATHS, BODY_TEXT, MemberError, body_value, check_body, resources_of
 from verifier.request import (
     BODY_COMPONENTS,
     CONTENT_TYPE,
@@ -41,7 +41,7 @@ from verifier.request import is_inside_window as is_inside
 from verifier.sig import is_valid
 from verifier.wire import BODY_BYTES_MAX, JsonObject, Malformed, encode_base64, parse_json
 
-_WITH_TTL = ("lease.acquire", "lease.renew")
+_WITH_TTL = ("lease.acquire", "lease.renew", "lease.accept")
 # Every way to be turned away at the door, with its HTTP status. The documents print this table.
 REJECTIONS: Mapping[str, int] = MappingProxyType(
     {
@@ -150,6 +150,34 @@ class SignedRequest(NamedTuple):
     nonce: str
     fingerprint: str
 
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Return the names in the body, sorted, each once."""
+        return resources_of(self.body)
+
+    def text(self, name: str) -> str:
+        """Return a member of the checked body that is a text, or its default."""
+        value = body_value(self.action, self.body, name)
+        assert isinstance(value, str), "a checked body"
+        return value
+
+    def number(self, name: str) -> int:
+        """Return a member of the checked body that is an integer, or its default."""
+        value = body_value(self.action, self.body, name)
+        assert isinstance(value, int), "a checked body"
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a member of the checked body that is true or false, or its default."""
+        value = body_value(self.action, self.body, name)
+        assert isinstance(value, bool), "a checked body"
+        return value
+
+    def repeat(self, *names: str) -> JsonObject:
+        """Return these members as an entry repeats them: what was asked for or its default, nothing without either."""
+        values = ((name, body_value(self.action, self.body, name)) for name in names)
+        return {name: value for name, value in values if value is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class SignedRead:
@@ -218,8 +246,10 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
 
 def check_ttl(request: SignedRequest, ttl_min_ms: int, ttl_max_ms: int) -> None:
     """Raise Rejection unless the ttl the request asks for lies within this ledger's own bounds, stated in entry 0."""
-    ttl_ms = request.body.get("ttlMs", BODY_DEFAULTS["ttlMs"])
-    if request.action in _WITH_TTL and not (isinstance(ttl_ms, int) and ttl_min_ms <= ttl_ms <= ttl_max_ms):
+    if request.action not in _WITH_TTL:
+        return
+    ttl_ms = request.number("ttlMs")
+    if not ttl_min_ms <= ttl_ms <= ttl_max_ms:
         raise Rejection(
             "member_invalid", f"ttlMs must be {ttl_min_ms:,} to {ttl_max_ms:,} on this ledger, not {ttl_ms}"
         )

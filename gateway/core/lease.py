@@ -1,75 +1,95 @@
 """Acquire, renew, release: what an agent may do with a lease.
 
 Each function finds how the lease stands and what is happening to it, looks the step up in the table of
-`lifecycle.py`, and writes exactly that. Before any of them runs, every lease the request touches whose time has come
-has already ended (`expiry.touched_leases`); so a lease that is there is live.
+`lifecycle.py`, and writes exactly that. Before any of them runs, everything the request touches whose time has come
+has already ended (`expiry.touched_claims`); so a lease that is there is live.
 
 Source: docs/protocol.md 7, 8.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from gateway.core import refusal
+from gateway.core import refusal, wait
+from gateway.core.denial import denial
+from gateway.core.holding import (
+    Found,
+    begin_lease,
+    end_lease,
+    find_lease,
+    forget_edge,
+    is_too_many,
+    lease_members,
+    named_again,
+)
 from gateway.core.intake import SignedRequest
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted, refused
-from gateway.core.resource import clear, effective_end_ms, leases_in_the_way, own_lease, place
-from gateway.core.state import (
-    DISPUTE_KEY,
-    TOKEN_KEY,
-    Counter,
-    Draft,
-    Ended,
-    Lease,
-    Waits,
-    agent_at,
-    counter_at,
-    ended_at,
-    lease_at,
-    lease_key,
-    wait_key,
-    waits_at,
+from gateway.core.refusal import Refusal
+from gateway.core.resource import (
+    Ask,
+    ask_again,
+    ask_of,
+    first_named,
+    is_mode_fit,
+    is_name_fit,
+    keys_of,
+    max_hold_ms,
+    own_lease,
+    way_of,
 )
-from verifier.entries import BODY_DEFAULTS, resources_of, schemes_of
+from gateway.core.settle import count_passes, standing
+from gateway.core.state import DISPUTE_KEY, Draft, Lease, lease_key
+from gateway.core.trust import gain
+from verifier.entries import MODES
 from verifier.wire import JsonObject
 
-DOUBLINGS_MAX = 32  # 2^32 × any base is far above stampedeMaxMs; the count of waits itself has no bound.
+_NOTHING: JsonObject = {}
 
 
 def acquire(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    """Grant all of the set, extend the actor's lease on the identical set, or refuse naming a holder."""
-    resources = resources_of(request.body)
-    if draft.get(DISPUTE_KEY) is not None:
-        return refused("lease.refused", refusal.LEDGER_DISPUTED, _asked(request, resources))
-    in_the_way = leases_in_the_way(draft, request.actor, resources)
-    own = own_lease(draft, request.actor, resources)
-    if in_the_way:
-        step = LIFECYCLE[Standing.LIVE, Event.ACQUIRE_BY_OTHER]
-    else:
-        step = LIFECYCLE[Standing.LIVE if own else Standing.ABSENT, Event.ACQUIRE_BY_HOLDER]
-    if step.refusal is not None:
-        held = _held(draft, request, context, in_the_way)
-        return refused("lease.refused", step.refusal, _asked(request, resources) | held)
+    """Grant all of the set, extend the actor's lease on the identical set, queue, or say what is in the way."""
+    ask = ask_of(draft, request.actor, request.resources, request.text("mode"))
+    why = _unfit(draft, ask)
+    if why is not None:
+        return _not_acquired(request, ask, why)
+    own = own_lease(draft, ask, context.t_ms)
     if own is not None:
-        return _prolong("lease.extended", draft, own, request, context)
-    return _grant(draft, request, resources, context)
+        return _extend(draft, request, ask, own, context)
+    if is_too_many(draft, request.principal, len(ask.resources), context):
+        return _not_acquired(request, ask, refusal.TOO_MANY_HELD)
+    way = way_of(draft, ask, context.t_ms)
+    tickets = standing(draft, ask, context.t_ms, None) if way.tickets else []
+    if way.leases or way.delays or tickets:
+        if request.flag("wait"):
+            return wait.queue(draft, request, ask, context)
+        why, members = denial(draft, request, ask, way._replace(tickets=tickets), context, waits=False)
+        return _not_acquired(request, ask, why, members)
+    if way.tickets:
+        count_passes(draft, ask, context.seq, context)
+    return _grant(draft, request, ask, context)
 
 
 def renew(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    """Extend a live lease of the actor by its id; a lease that ended is never brought back."""
-    lease_id = _lease_id(request)
-    asked: JsonObject = {"leaseId": lease_id, "ttlMs": _ttl_ms(request)}
+    """Extend a live lease of the actor by its id, or change its mode; a lease that ended is never brought back."""
     if draft.get(DISPUTE_KEY) is not None:
-        return refused("renewal.refused", refusal.LEDGER_DISPUTED, asked)
-    found = _find(draft, lease_id, context.t_ms)
-    event = Event.RENEW_BY_HOLDER if found.holder == request.actor else Event.RENEW_BY_OTHER
+        return _not_renewed(request, refusal.LEDGER_DISPUTED)
+    found = find_lease(draft, request.text("leaseId"), context.t_ms)
+    mode = request.body.get("mode")
+    if found.holder != request.actor:
+        event = Event.RENEW_BY_OTHER
+    elif found.lease is not None and mode is not None and mode != found.lease.mode:
+        event = Event.CHANGE_BY_HOLDER
+    else:
+        event = Event.RENEW_BY_HOLDER
     step = LIFECYCLE[found.standing, event]
     if step.refusal is not None:
-        return refused("renewal.refused", step.refusal, asked | _ended_seq(found, request))
-    assert found.lease is not None, "only a live lease is renewed"
-    return _prolong("lease.renewed", draft, found.lease, request, context)
+        return _not_renewed(request, step.refusal, found.ended_seq(request.actor))
+    assert step.entry is not None and found.lease is not None, "only a live lease is renewed"
+    if event is Event.CHANGE_BY_HOLDER:
+        return _change(step.entry, draft, request, found.lease, context)
+    if _is_hold_exceeded(draft, found.lease, context):
+        return _not_renewed(request, refusal.HOLD_EXCEEDED)
+    return _prolong(step.entry, draft, request, found.lease, context)
 
 
 def release(draft: Draft, request: SignedRequest, context: Context) -> Decision:
@@ -79,198 +99,145 @@ def release(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     return _release_by_resources(draft, request, context)
 
 
+def _unfit(draft: Draft, ask: Ask) -> Refusal | None:
+    """Return why nobody is granted such an ask here, whoever holds what."""
+    if draft.get(DISPUTE_KEY) is not None:
+        return refusal.LEDGER_DISPUTED
+    if not is_name_fit(ask):
+        return refusal.NAME_NOT_ALLOWED
+    return None if is_mode_fit(ask) else refusal.MODE_NOT_ALLOWED
+
+
+def _not_acquired(request: SignedRequest, ask: Ask, why: Refusal, members: JsonObject = _NOTHING) -> Decision:
+    asked: JsonObject = {"resources": list(ask.resources), **request.repeat("mode", "ttlMs", "wait")}
+    return refused("lease.refused", why, asked | members)
+
+
+def _not_renewed(request: SignedRequest, why: Refusal, members: JsonObject = _NOTHING) -> Decision:
+    return refused("renewal.refused", why, request.repeat("leaseId", "ttlMs", "mode") | members)
+
+
+def _extend(draft: Draft, request: SignedRequest, ask: Ask, own: Lease, context: Context) -> Decision:
+    """Extend the actor's own lease; the entry spells the names as they were asked for now."""
+    if _is_hold_exceeded(draft, own, context):
+        return _not_acquired(request, ask, refusal.HOLD_EXCEEDED)
+    step = LIFECYCLE[Standing.LIVE, Event.ACQUIRE_BY_HOLDER]
+    assert step.entry is not None, "an extension is an entry"
+    decision = _prolong(step.entry, draft, request, own, context)
+    return decision._replace(members=decision.members | {"resources": list(ask.resources)})
+
+
+def _grant(draft: Draft, request: SignedRequest, ask: Ask, context: Context) -> Decision:
+    step = LIFECYCLE[Standing.ABSENT, Event.ACQUIRE_BY_HOLDER]
+    assert step.entry is not None, "a grant is an entry"
+    lease = begin_lease(
+        draft,
+        ask,
+        context,
+        principal=request.principal,
+        on_behalf_of=request.on_behalf_of,
+        ttl_ms=request.number("ttlMs"),
+        hold_until_ms=context.t_ms + max_hold_ms(draft, ask.resources, context.parameters),
+    )
+    return granted(step.entry, lease_members(draft, lease))
+
+
+def _is_hold_exceeded(draft: Draft, lease: Lease, context: Context) -> bool:
+    """Say whether a lease was held for as long as is allowed and somebody else now stands in line for it."""
+    if context.t_ms < lease.hold_until_ms:
+        return False
+    return bool(way_of(draft, ask_again(draft, lease), context.t_ms).tickets)
+
+
+def _prolong(entry: str, draft: Draft, request: SignedRequest, lease: Lease, context: Context) -> Decision:
+    """Move the end of a lease to now + ttl, never back. Id, token and the end of the longest hold stay."""
+    ttl_ms = request.number("ttlMs")
+    longer = lease._replace(ttl_ms=ttl_ms, expires_at_ms=max(lease.expires_at_ms, context.t_ms + ttl_ms))
+    draft.put(lease_key(lease.lease_id), longer)
+    again: JsonObject = {"grantedAtMs": lease.granted_at_ms, "grantSeq": lease.grant_seq}
+    return granted(entry, lease_members(draft, longer) | again)
+
+
+def _change(entry: str, draft: Draft, request: SignedRequest, lease: Lease, context: Context) -> Decision:
+    """Put a lease in another mode in the place of this one, unless that would need what others have or wait for."""
+    ask = ask_again(draft, lease)._replace(mode=request.text("mode"))
+    if not is_mode_fit(ask):
+        return _not_renewed(request, refusal.MODE_NOT_ALLOWED)
+    way = way_of(draft, ask, context.t_ms)
+    is_weaker = MODES.index(ask.mode) < MODES.index(lease.mode)
+    tickets = standing(draft, ask, context.t_ms, None) if way.tickets and not is_weaker else []
+    if way.leases or way.delays or tickets:
+        why, members = denial(draft, request, ask, way._replace(tickets=tickets), context, waits=False)
+        return _not_renewed(request, why, members)
+    end_lease(draft, lease, "changed", context)
+    after = begin_lease(
+        draft,
+        ask,
+        context,
+        principal=request.principal,
+        on_behalf_of=request.on_behalf_of,
+        ttl_ms=request.number("ttlMs"),
+        hold_until_ms=lease.hold_until_ms,
+    )
+    return granted(entry, lease_members(draft, after) | named_again(lease))
+
+
 def _release_by_id(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    found = _find(draft, _lease_id(request), context.t_ms)
-    resources = resources_of(request.body)
-    asked: JsonObject = {"resources": list(resources), "leaseId": _lease_id(request)}
+    found = find_lease(draft, request.text("leaseId"), context.t_ms)
+    asked: JsonObject = {"resources": list(request.resources), **request.repeat("leaseId")}
     if found.holder != request.actor:
         event = Event.RELEASE_ID_BY_OTHER
-    elif found.lease is not None and found.lease.resources != resources:
+    elif found.lease is not None and not _is_of(draft, found.lease, request.resources):
         event = Event.RELEASE_ID_OTHER_SET
     else:
         event = Event.RELEASE_ID_BY_HOLDER
     step = LIFECYCLE[found.standing, event]
+    ended = found.ended_seq(request.actor)
     if step.refusal is not None:
-        return refused("release.refused", step.refusal, asked | _holder(found, request) | _ended_seq(found, request))
+        return refused("release.refused", step.refusal, asked | _holder(found, request) | ended)
+    assert step.entry is not None, "a release is an entry"
     if found.lease is None:
-        return granted("release.repeated", asked | _ended_seq(found, request))
-    return _release(draft, found.lease, context)
+        return granted(step.entry, asked | ended)
+    return _release(step.entry, draft, request, found.lease, context)
 
 
 def _release_by_resources(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    resources = resources_of(request.body)
-    in_the_way = leases_in_the_way(draft, request.actor, resources)
-    own = own_lease(draft, request.actor, resources)
-    if own is None:
-        event = Event.RELEASE_BY_OTHER
+    """End the newest lease that the actor has on exactly this set and that it can have meant."""
+    ask = ask_of(draft, request.actor, request.resources, "write")
     # A release that was signed before the grant meant an earlier lease; seconds are the signature's precision.
-    elif own.granted_at_ms >= (request.created + 1) * 1_000:
-        event = Event.RELEASE_SIGNED_EARLY
-    else:
-        event = Event.RELEASE_BY_HOLDER
-    step = LIFECYCLE[Standing.LIVE if own or in_the_way else Standing.ABSENT, event]
-    if step.refusal is not None:
-        asked: JsonObject = {"resources": list(resources)}
-        holder: JsonObject = {"holder": in_the_way[0].holder} if in_the_way else {}
-        return refused("release.refused", step.refusal, asked | holder)
-    assert own is not None, "only a live lease is released"
-    return _release(draft, own, context)
+    meant_before_ms = (request.created + 1) * 1_000
+    own = own_lease(draft, ask, context.t_ms, any_mode=True, granted_before_ms=meant_before_ms)
+    step = LIFECYCLE[Standing.LIVE, Event.RELEASE_BY_HOLDER if own is not None else Event.RELEASE_BY_OTHER]
+    if own is None:
+        assert step.refusal is not None, "there is nothing to release"
+        others = way_of(draft, ask._replace(mode=_EXCLUDING), context.t_ms).leases
+        holder: JsonObject = {"holder": first_named(draft, others).holder} if others else {}
+        return refused("release.refused", step.refusal, {"resources": list(ask.resources), **holder})
+    assert step.entry is not None, "a release is an entry"
+    return _release(step.entry, draft, request, own, context)
 
 
-class _Found(NamedTuple):
-    """How the lease of an id stands, who holds or held it, and the records that say so."""
-
-    standing: Standing
-    holder: str | None
-    lease: Lease | None
-    ended: Ended | None
+_EXCLUDING = MODES[-1]  # shares with nothing, so that everything which overlaps is in its way
 
 
-def _find(draft: Draft, lease_id: str, t_ms: int) -> _Found:
-    lease = lease_at(draft, lease_id)
-    if lease is not None:
-        return _Found(Standing.LIVE, lease.holder, lease, None)
-    ended = ended_at(draft, lease_id, t_ms)
-    if ended is None:
-        return _Found(Standing.ABSENT, None, None, None)
-    return _Found(Standing.RELEASED if ended.how == "released" else Standing.EXPIRED, ended.actor, None, ended)
+def _is_of(draft: Draft, lease: Lease, resources: tuple[str, ...]) -> bool:
+    """Say whether these names, however spelled, are exactly those of a lease."""
+    return resources == lease.resources or set(keys_of(draft, resources)) == set(keys_of(draft, lease.resources))
 
 
-def _ended_seq(found: _Found, request: SignedRequest) -> JsonObject:
-    """Name the entry that ended the actor's own lease; another's end is none of its business."""
-    is_own = found.ended is not None and found.holder == request.actor
-    return {"endedSeq": found.ended.seq} if found.ended is not None and is_own else {}
-
-
-def _holder(found: _Found, request: SignedRequest) -> JsonObject:
+def _holder(found: Found, request: SignedRequest) -> JsonObject:
     """Name the holder of a live lease that is not the actor's."""
     return {"holder": found.lease.holder} if found.lease is not None and found.holder != request.actor else {}
 
 
-def _asked(request: SignedRequest, resources: tuple[str, ...]) -> JsonObject:
-    """Return what every refusal of an acquire repeats of it."""
-    return {"resources": list(resources), "mode": _mode(request), "ttlMs": _ttl_ms(request)}
-
-
-def _grant(draft: Draft, request: SignedRequest, resources: tuple[str, ...], context: Context) -> Decision:
-    token = max(counter_at(draft, TOKEN_KEY) + 1, context.t_ms * 1_000)
-    ttl_ms = _ttl_ms(request)
-    lease = Lease(
-        lease_id=f"L{context.seq}",
-        holder=request.actor,
-        principal=request.principal,
-        on_behalf_of=request.on_behalf_of,
-        resources=resources,
-        mode=_mode(request),
-        fencing_token=token,
-        grant_seq=context.seq,
-        granted_at_ms=context.t_ms,
-        ttl_ms=ttl_ms,
-        expires_at_ms=context.t_ms + ttl_ms,
-        hold_until_ms=context.t_ms + context.parameters.max_hold_ms,
-    )
-    draft.put(TOKEN_KEY, Counter(token))
-    place(draft, lease)
-    for resource in resources:
-        if draft.get(wait_key(request.principal, resource)) is not None:
-            draft.delete(wait_key(request.principal, resource))
-    return granted("lease.granted", _members(lease))
-
-
-def _prolong(entry: str, draft: Draft, lease: Lease, request: SignedRequest, context: Context) -> Decision:
-    """Move the end of a lease to now + ttl, never back. Id, token and the end of the longest hold stay."""
-    ttl_ms = _ttl_ms(request)
-    longer = lease._replace(ttl_ms=ttl_ms, expires_at_ms=max(lease.expires_at_ms, context.t_ms + ttl_ms))
-    draft.put(lease_key(lease.lease_id), longer)
-    return granted(entry, _members(longer) | {"grantedAtMs": lease.granted_at_ms, "grantSeq": lease.grant_seq})
-
-
-def _release(draft: Draft, lease: Lease, context: Context) -> Decision:
-    until_ms = context.t_ms + context.parameters.idempotency_ms
-    clear(draft, lease, Ended(lease.holder, "released", context.seq, until_ms))
+def _release(entry: str, draft: Draft, request: SignedRequest, lease: Lease, context: Context) -> Decision:
+    end_lease(draft, lease, "released", context)
+    forget_edge(draft, request.actor)
     members: JsonObject = {
-        "resources": list(lease.resources),
+        "resources": list(request.resources),
         "leaseId": lease.lease_id,
         "fencingToken": lease.fencing_token,
         "grantedAtMs": lease.granted_at_ms,
         "grantSeq": lease.grant_seq,
     }
-    return granted("lease.released", members)
-
-
-def _held(draft: Draft, request: SignedRequest, context: Context, in_the_way: list[Lease]) -> JsonObject:
-    """Return what a `lease_held` says beside its name: who, until when, and how long to wait. Counts the wait."""
-    lease = in_the_way[0]
-    resource = min(set(lease.resources) & set(resources_of(request.body)))
-    agent = agent_at(draft, lease.holder)
-    name: JsonObject = {"holderName": agent.name} if agent is not None and agent.name is not None else {}
-    conflict: JsonObject = {
-        "leaseId": lease.lease_id,
-        "resource": resource,
-        "fencingToken": lease.fencing_token,
-        "mode": lease.mode,
-        "grantedAtMs": lease.granted_at_ms,
-        "expiresAtMs": lease.expires_at_ms,
-    }
-    waits = _count_wait(draft, request, context, lease, resource)
-    advice = _advice(waits, effective_end_ms(draft, lease) - context.t_ms, context)
-    return {"holder": lease.holder, "conflict": conflict, "conflicts": len(in_the_way), **name, **advice}
-
-
-def _count_wait(draft: Draft, request: SignedRequest, context: Context, lease: Lease, resource: str) -> int:
-    """Return how often this principal was refused `resource` before, and record that it was once more."""
-    before = waits_at(draft, request.principal, resource, context.t_ms)
-    waits = before.waits if before else 0
-    record = Waits(
-        actor=request.actor,
-        principal=request.principal,
-        resource=resource,
-        waits=waits + 1,
-        since_ms=before.since_ms if before else context.t_ms,
-        refused_at_ms=context.t_ms,
-        lease_id=lease.lease_id,
-        until_ms=context.t_ms + context.parameters.stampede_reset_ms,
-    )
-    draft.put(wait_key(request.principal, resource), record)
-    return waits
-
-
-def _advice(waits: int, rest_ms: int, context: Context) -> JsonObject:
-    """Return `stampede` and `retryAfterMs` for the wait after `waits` earlier ones; `rest_ms` is left of the lease."""
-    numbers = context.parameters
-    wait_ms = min(numbers.stampede_max_ms, numbers.stampede_base_ms << min(waits, DOUBLINGS_MAX))
-    is_admitted = waits < numbers.stampede_admitted
-    retry_after_ms = wait_ms if is_admitted else max(wait_ms, rest_ms)
-    return {"stampede": {"admitted": is_admitted, "waitMs": wait_ms}, "retryAfterMs": retry_after_ms}
-
-
-def _members(lease: Lease) -> JsonObject:
-    """Return what every entry says about a lease that goes on."""
-    return {
-        "resources": list(lease.resources),
-        "mode": lease.mode,
-        "schemes": schemes_of(lease.resources),
-        "leaseId": lease.lease_id,
-        "fencingToken": lease.fencing_token,
-        "ttlMs": lease.ttl_ms,
-        "expiresAtMs": lease.expires_at_ms,
-        "holdUntilMs": lease.hold_until_ms,
-    }
-
-
-def _ttl_ms(request: SignedRequest) -> int:
-    ttl_ms = request.body.get("ttlMs", BODY_DEFAULTS["ttlMs"])
-    assert isinstance(ttl_ms, int), "a checked body"
-    return ttl_ms
-
-
-def _mode(request: SignedRequest) -> str:
-    mode = request.body.get("mode", BODY_DEFAULTS["mode"])
-    assert isinstance(mode, str), "a checked body"
-    return mode
-
-
-def _lease_id(request: SignedRequest) -> str:
-    lease_id = request.body["leaseId"]
-    assert isinstance(lease_id, str), "a checked body"
-    return lease_id
+    return granted(entry, members | gain(draft, lease.principal, context.t_ms - lease.granted_at_ms, context))

@@ -11,26 +11,32 @@ Source: docs/protocol.md 3, 7.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import NamedTuple
 
 from gateway.core.state import (
+    CLAIMS,
     HOLIDAY_KEY,
     Claim,
     Delay,
     Draft,
     Lease,
     Parameters,
+    Scheme,
     Ticket,
     View,
     counter_at,
     scheme_at,
 )
 from gateway.core.terms import by, filed_under, met_by
-from verifier.entries import key_of, may_share, overlaps, scheme_of
+from verifier.entries import MODES, is_mode_allowed, key_of, may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
 DEFAULT_CLASS = "exclusive"
+Schemes = Mapping[str, Scheme]
+"""By name what operators set for some schemes; one that nobody has set is not there."""
 
 
 class Ask(NamedTuple):
@@ -40,10 +46,11 @@ class Ask(NamedTuple):
     resources: tuple[str, ...]
     keys: tuple[str, ...]
     mode: str
+    schemes: Schemes
 
 
 class Way(NamedTuple):
-    """What stands in the way of an ask, each kind in the order in which it was met."""
+    """What stands in the way of an ask, each kind in any order."""
 
     leases: list[Lease]
     delays: list[Delay]
@@ -51,7 +58,8 @@ class Way(NamedTuple):
 
 
 def ask_of(view: Draft | View, actor: str, resources: tuple[str, ...], mode: str) -> Ask:
-    return Ask(actor, resources, keys_of(view, resources), mode)
+    schemes = schemes_of(view, resources)
+    return Ask(actor, resources, _keys(schemes, resources), mode, schemes)
 
 
 def ask_again(view: Draft | View, claim: Claim) -> Ask:
@@ -59,35 +67,58 @@ def ask_again(view: Draft | View, claim: Claim) -> Ask:
     return ask_of(view, claim.holder, claim.resources, claim.mode)
 
 
+def schemes_of(view: Draft | View, resources: Sequence[str]) -> Schemes:
+    """Return what operators set for the schemes of these names."""
+    names = {scheme_of(resource) for resource in resources}
+    return {name: scheme for name in names if (scheme := scheme_at(view, name)) is not None}
+
+
 def keys_of(view: Draft | View, resources: tuple[str, ...]) -> tuple[str, ...]:
     """Return the key of each name, in the order of the names."""
-    return tuple(_key(view, name) for name in resources)
+    return _keys(schemes_of(view, resources), resources)
 
 
-def _key(view: Draft | View, name: str) -> str:
-    return key_of(name, is_folding_of(view, name))
+def _keys(schemes: Schemes, resources: tuple[str, ...]) -> tuple[str, ...]:
+    if not schemes:
+        return resources
+    return tuple(key_of(name, _is_folding(schemes, name)) for name in resources)
 
 
-def is_folding_of(view: Draft | View, name: str) -> bool:
-    """Say whether capital letters of a name do not count."""
-    scheme = scheme_at(view, scheme_of(name))
+def _is_folding(schemes: Schemes, name: str) -> bool:
+    scheme = schemes.get(scheme_of(name))
     return scheme is not None and scheme.is_folding
 
 
-def class_of(view: Draft | View, name: str) -> str:
-    """Return the semantics class of a name's scheme."""
-    scheme = scheme_at(view, scheme_of(name))
+def _class(schemes: Schemes, name: str) -> str:
+    scheme = schemes.get(scheme_of(name)) if schemes else None
     return DEFAULT_CLASS if scheme is None else scheme.class_name
+
+
+def is_name_fit(ask: Ask) -> bool:
+    """Say whether every name is ASCII or of a scheme that takes others."""
+    return all(name.isascii() or _is_unicode(ask.schemes, name) for name in ask.resources)
+
+
+def _is_unicode(schemes: Schemes, name: str) -> bool:
+    scheme = schemes.get(scheme_of(name))
+    return scheme is not None and scheme.is_unicode
+
+
+def is_mode_fit(ask: Ask) -> bool:
+    """Say whether the class of every name has the mode."""
+    return all(is_mode_allowed(scheme.class_name, ask.mode) for scheme in ask.schemes.values())
 
 
 def scheme_rows(view: Draft | View, resources: tuple[str, ...]) -> list[JsonValue]:
     """Return the member `schemes` of a lease's entry."""
-    rows: list[JsonValue] = []
-    for name in sorted({scheme_of(resource) for resource in resources}):
-        scheme = scheme_at(view, name)
-        row: JsonObject = {"class": DEFAULT_CLASS, "isFolding": False, "name": name}
-        rows.append(row if scheme is None else row | {"class": scheme.class_name, "isFolding": scheme.is_folding})
-    return rows
+    schemes = schemes_of(view, resources)
+    return [_scheme_row(name, schemes.get(name)) for name in sorted({scheme_of(resource) for resource in resources})]
+
+
+def _scheme_row(name: str, scheme: Scheme | None) -> JsonObject:
+    if scheme is None:
+        return {"class": DEFAULT_CLASS, "isFolding": False, "name": name}
+    return {"class": scheme.class_name, "isFolding": scheme.is_folding, "name": name}
 
 
 def lock_delay_ms(view: Draft | View, resources: tuple[str, ...], parameters: Parameters) -> int:
@@ -116,7 +147,7 @@ def claims_near(view: Draft | View, term: str) -> Iterator[Claim]:
     """Yield what is filed under `term`, lapsed or not."""
     for key in view.near(term):
         claim = view.get(key)
-        if isinstance(claim, Claim):
+        if isinstance(claim, CLAIMS):
             yield claim
 
 
@@ -134,27 +165,51 @@ def claims_on(view: Draft | View, names: Iterable[str], t_ms: int | None = None)
     }
 
 
+def is_any_live(view: Draft | View, name: str, t_ms: int) -> bool:
+    """Say whether anything stands on names that overlap `name` when folded, as far as it has not lapsed."""
+    return any(t_ms < end_ms(view, claim) for term in met_by(name) for claim in claims_near(view, term))
+
+
 def way_of(view: Draft | View, ask: Ask, t_ms: int) -> Way:
     """Return others' live leases, delays and tickets that exclude what is asked for."""
     way = Way([], [], [])
-    holiday_ms = counter_at(view, HOLIDAY_KEY)
+    is_holiday = t_ms < counter_at(view, HOLIDAY_KEY)
+    for claim in exclusions(view, ask):
+        if claim.holder != ask.actor and (is_holiday or t_ms < lapse_ms(claim)):
+            _file(way, claim)
+    return way
+
+
+def exclusions(view: Draft | View, ask: Ask) -> Iterator[Claim]:
+    """Yield each claim that excludes an ask as far as names and modes go, whoever's it is and whether it has lapsed.
+
+    A sub-tree meets everything that lies in it, so this is written for ten thousand claims.
+    """
+    get = view.get
     met: set[str] = set()
     for name, key in zip(ask.resources, ask.keys, strict=True):
-        class_name, is_folding = class_of(view, name), is_folding_of(view, name)
+        sharing = _sharing(_class(ask.schemes, name), ask.mode)
+        is_folding = _is_folding(ask.schemes, name)
         for term in met_by(name):
             for place in view.near(term):
-                if place in met:
-                    continue
-                claim = view.get(place)
-                if not isinstance(claim, Claim) or claim.holder == ask.actor:
-                    continue
-                if may_share(class_name, claim.mode, ask.mode) or t_ms >= max(lapse_ms(claim), holiday_ms):
+                claim = get(place)
+                if not isinstance(claim, CLAIMS) or claim.mode in sharing or place in met:
                     continue
                 # What is filed under a word overlaps when folded; a scheme that does not fold has to look again.
-                if is_folding or any(overlaps(key, other) for other in claim.resources):
+                if is_folding or is_met(key, claim.resources):
                     met.add(place)
-                    _file(way, claim)
-    return way
+                    yield claim
+
+
+@lru_cache(maxsize=64)
+def _sharing(class_name: str, mode: str) -> frozenset[str]:
+    """Return the modes that share with `mode`."""
+    return frozenset(other for other in MODES if may_share(class_name, other, mode))
+
+
+def is_met(key: str, others: Iterable[str]) -> bool:
+    """Say whether a key overlaps one of `others`, which are keys too."""
+    return any(overlaps(key, other) for other in others)
 
 
 def _file(way: Way, claim: Claim) -> None:
@@ -169,29 +224,38 @@ def _file(way: Way, claim: Claim) -> None:
 
 def excludes(view: Draft | View, ask: Ask, claim: Claim) -> bool:
     """Say whether an ask and another actor's claim can't stand together, as far as names and modes go."""
-    if claim.holder == ask.actor:
-        return False
-    others = keys_of(view, claim.resources)
-    return any(
-        not may_share(class_of(view, name), claim.mode, ask.mode) and any(overlaps(key, other) for other in others)
-        for name, key in zip(ask.resources, ask.keys, strict=True)
-    )
-
-
-def first_named(view: Draft | View, leases: list[Lease]) -> Lease:
-    """Return the lease that a refusal names: the latest effective end, then the lowest token."""
-    return min(leases, key=lambda lease: (-end_ms(view, lease), lease.fencing_token))
+    return claim.holder != ask.actor and _meeting(ask, claim) is not None
 
 
 def meeting(view: Draft | View, ask: Ask, claim: Claim) -> tuple[str, str]:
     """Return the least name asked for that excludes `claim`, and the least name of the claim that overlaps it."""
-    others = list(zip(claim.resources, keys_of(view, claim.resources), strict=True))
+    found = _meeting(ask, claim)
+    assert found is not None, "what stands in the way overlaps"
+    return found
+
+
+def _meeting(ask: Ask, claim: Claim) -> tuple[str, str] | None:
+    # Names of other schemes than those asked for overlap nothing, so how they fold does not matter.
+    others = _keys(ask.schemes, claim.resources)
     for name, key in zip(ask.resources, ask.keys, strict=True):
-        if not may_share(class_of(view, name), claim.mode, ask.mode):
-            for other, other_key in others:
+        if claim.mode not in _sharing(_class(ask.schemes, name), ask.mode):
+            for other, other_key in zip(claim.resources, others, strict=True):
                 if overlaps(key, other_key):
                     return name, other
-    raise AssertionError("what stands in the way overlaps")
+    return None
+
+
+def overlapping(ask: Ask, claim: Claim) -> str | None:
+    """Return the least name of a claim that overlaps a name asked for, whatever the modes; None without one."""
+    others = zip(claim.resources, _keys(ask.schemes, claim.resources), strict=True)
+    return next((name for name, key in others if is_met(key, ask.keys)), None)
+
+
+def first_named(view: Draft | View, leases: list[Lease]) -> Lease:
+    """Return the lease that a refusal names: the latest effective end, then the lowest token."""
+    latest_ms, holiday_ms = max(map(attrgetter("expires_at_ms"), leases)), counter_at(view, HOLIDAY_KEY)
+    last = leases if latest_ms <= holiday_ms else [lease for lease in leases if lease.expires_at_ms == latest_ms]
+    return min(last, key=attrgetter("fencing_token"))
 
 
 def own_leases(view: Draft | View, actor: str, t_ms: int) -> Iterator[Lease]:
@@ -207,13 +271,18 @@ def own_tickets(view: Draft | View, actor: str, t_ms: int) -> Iterator[Ticket]:
     return iter(sorted((one for one in found if t_ms < end_ms(view, one)), key=lambda ticket: ticket.seq))
 
 
-def own_lease(view: Draft | View, ask: Ask, t_ms: int, *, any_mode: bool = False) -> Lease | None:
-    """Return the actor's live lease on exactly these keys, in this mode unless any will do: the newest."""
-    found = None
+def own_lease(
+    view: Draft | View, ask: Ask, t_ms: int, *, any_mode: bool = False, granted_before_ms: int | None = None
+) -> Lease | None:
+    """Return the newest live lease of the actor on exactly these keys, in this mode unless any will do."""
+    found: Lease | None = None
     for place in view.near(filed_under(ask.resources[0])[0]):
         lease = view.get(place)
         if not isinstance(lease, Lease) or lease.holder != ask.actor or t_ms >= end_ms(view, lease):
             continue
-        if (any_mode or lease.mode == ask.mode) and set(keys_of(view, lease.resources)) == set(ask.keys):
-            found = lease if found is None or lease.fencing_token > found.fencing_token else found
+        if not (any_mode or lease.mode == ask.mode) or set(_keys(ask.schemes, lease.resources)) != set(ask.keys):
+            continue
+        is_meant = granted_before_ms is None or lease.granted_at_ms < granted_before_ms
+        if is_meant and (found is None or lease.fencing_token > found.fencing_token):
+            found = lease
     return found

@@ -240,6 +240,7 @@ class Nonce(NamedTuple):
 
 
 Claim: TypeAlias = Lease | Delay | Ticket  # what stands on resources, and is found by name
+CLAIMS = (Lease, Delay, Ticket)
 Record: TypeAlias = (
     Agent | Operator | Scheme | Claim | Handover | Edge | Principal | Waits | Counter | Dispute | Ended | Idempotency
     | Nonce
@@ -471,7 +472,7 @@ class Draft:
         self._undo.append((key, key in self._changes, self._changes.get(key)))
         self._changes[key] = record
         for claim in (before, record):
-            if isinstance(claim, Claim):
+            if isinstance(claim, CLAIMS):
                 self._stirred.append(claim)
         if record is not None:
             for term in terms_of(record):

@@ -16,7 +16,7 @@ from verifier.wire import JsonObject
 
 
 def gain(draft: Draft, did: str, held_ms: int, context: Context) -> JsonObject:
-    """Count a release by its holder after `held_ms`, and return the member `trust` of its entry, if anything changed."""
+    """Count a release by its holder after `held_ms`; return the member `trust` of its entry, if anything changed."""
     numbers = context.parameters
     before = principal_at(draft, did, numbers)
     if held_ms < numbers.trust_gain_hold_ms:

@@ -3,8 +3,8 @@
 Hot records (agents, leases, tickets, counters) are as many as there is live state. Cold ones (spent idempotency keys,
 nonces, ended leases) grow with traffic, stay in the store, and are looked up by key for each batch.
 
-Leases, delays and tickets are filed under words as well (`core.terms`): an index that is made from the records alone and
-never stored.
+Leases, delays and tickets are filed under words as well (`core.terms`): an index that is made from the records alone
+and never stored.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Live:
     def _order(self) -> None:
         """Make the two heaps anew; entries of records that changed since are skipped when they are met."""
         self._due = [_when(key, record) for key, record in self._records.items() if isinstance(record, Claim)]
-        self._fading = [_fades(key, record) for key, record in self._records.items() if isinstance(record, Waits | Edge)]
+        self._fading = [
+            _fades(key, record) for key, record in self._records.items() if isinstance(record, Waits | Edge)
+        ]
         heapq.heapify(self._due)
         heapq.heapify(self._fading)
 
@@ -79,7 +81,7 @@ class Live:
         return ((key, self._records[key]) for key in sorted(key for key in self._records if key.startswith(prefix)))
 
     def near(self, term: str) -> Collection[str]:
-        """Return the keys of leases, delays and tickets filed under a word of `core.terms`. Their order means nothing."""
+        """Return the keys of leases, delays and tickets filed under a word of `core.terms`, in no order."""
         return self._near.get(term, ())
 
     def due(self, t_ms: int, limit: int) -> tuple[Claim, ...]:

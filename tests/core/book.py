@@ -6,14 +6,25 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from random import Random
 from typing import Any
 
-from gateway.core import agent, lease
+from gateway.core import agent, breaking, handover, lease, scheme
 from gateway.core.append import Answer, Batch, Command, Encode, GatewayStep, Imprint, build_batch
 from gateway.core.decide import ActionDecide
 from gateway.core.opening import Opening, opened
 from gateway.core.outcome import Recorded
-from gateway.core.state import Head, Lease, Parameters, Record, decode_record, encode_record
+from gateway.core.state import (
+    CLAIMS,
+    Claim,
+    Head,
+    Lease,
+    Parameters,
+    Record,
+    decode_record,
+    encode_record,
+    terms_of,
+)
 from tests.core.requests import NOW_MS, ORIGIN, Ask, add, anchor_text, did_of
 from verifier.entries import Leaf, parse_leaf
 from verifier.evidence import check_evidence
@@ -24,6 +35,10 @@ DECIDERS: dict[str, ActionDecide] = {
     "lease.acquire": lease.acquire,
     "lease.renew": lease.renew,
     "lease.release": lease.release,
+    "lease.transfer": handover.transfer,
+    "lease.accept": handover.accept,
+    "lease.break": breaking.break_lease,
+    "scheme.set": scheme.set_scheme,
     "agent.add": agent.add,
     "agent.remove": agent.remove,
 }
@@ -31,17 +46,26 @@ OPENED_MS = NOW_MS - 60_000
 
 
 class Shelf:
-    """Records as a store would keep them: every one is encoded and decoded again on its way in."""
+    """Records as a store would keep them: every one is encoded and decoded again on its way in.
+
+    What is near is found by walking through everything, in an order that changes: no decision may depend on it.
+    """
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
+        self._dice = Random(len(__name__))
 
     def get(self, key: str) -> Record | None:
         return self.records.get(key)
 
-    def due(self, t_ms: int, limit: int) -> Iterable[Lease]:
-        leases = [r for r in self.records.values() if isinstance(r, Lease) and r.expires_at_ms <= t_ms]
-        return sorted(leases, key=lambda lease: (lease.expires_at_ms, lease.fencing_token))[:limit]
+    def near(self, term: str) -> list[str]:
+        keys = [key for key, record in self.records.items() if term in terms_of(record)]
+        self._dice.shuffle(keys)
+        return keys
+
+    def due(self, t_ms: int, limit: int) -> list[Claim]:
+        claims = [r for r in self.records.values() if isinstance(r, CLAIMS) and r.due_at_ms <= t_ms]
+        return sorted(claims, key=lambda claim: (claim.due_at_ms, claim.number))[:limit]
 
     def scan(self, prefix: str) -> Iterable[Record]:
         return [record for key, record in self.records.items() if key.startswith(prefix)]

@@ -26,6 +26,12 @@ PATHS = {
     "lease.acquire": "/api/v1/acp/coordination/lease",
     "lease.renew": "/api/v1/acp/coordination/renew",
     "lease.release": "/api/v1/acp/coordination/release",
+    "lease.transfer": "/api/v1/acp/coordination/transfer",
+    "lease.accept": "/api/v1/acp/coordination/accept",
+    "lease.break": "/api/v1/acp/coordination/break",
+    "wait.claim": "/api/v1/acp/coordination/wait/claim",
+    "wait.cancel": "/api/v1/acp/coordination/wait/cancel",
+    "scheme.set": "/api/v1/acp/schemes",
     "agent.add": "/api/v1/acp/agents",
     "agent.remove": "/api/v1/acp/agents/remove",
 }
@@ -172,6 +178,31 @@ def renew(name: str, lease_id: str, /, at_ms: int = NOW_MS, **members: Any) -> A
 def release(name: str, /, *resources: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
     named: dict[str, Any] = {"resource": resources[0]} if len(resources) == 1 else {"resources": list(resources)}
     return ask("lease.release", name, at_ms, **named, **members)
+
+
+def transfer(name: str, lease_id: str, token: int, to: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    named = {"leaseId": lease_id, "seenToken": token, "toDid": did_of(to), "reason": "shift-over", **members}
+    return ask("lease.transfer", name, at_ms, **named)
+
+
+def accept(name: str, lease_id: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("lease.accept", name, at_ms, leaseId=lease_id, **members)
+
+
+def break_(name: str, resource: str, token: int, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("lease.break", name, at_ms, resource=resource, seenToken=token, **({"reason": "stuck"} | members))
+
+
+def claim(name: str, ticket_id: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("wait.claim", name, at_ms, ticketId=ticket_id, **members)
+
+
+def cancel(name: str, ticket_id: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("wait.cancel", name, at_ms, ticketId=ticket_id, **members)
+
+
+def set_scheme(name: str, scheme: str, class_name: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("scheme.set", name, at_ms, **{"name": scheme, "class": class_name, **members})
 
 
 def add(name: str, agent: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:

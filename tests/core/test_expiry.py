@@ -42,6 +42,7 @@ def test_an_expiry_names_the_lease_its_holder_and_its_stated_end() -> None:
         "holder": did_of("A"),
         "grantSeq": 5,
         "expiresAtMs": NOW_MS + 5_000,
+        "trust": [{"did": did_of("A"), "change": -5_000, "after": 45_000}],
     }
     assert book.leases() == {}
     assert book.shelf.get(ended_key("L5")) == Ended(did_of("A"), "expired", 6, NOW_MS + 7_000 + 86_400_000)

@@ -15,6 +15,11 @@ from verifier.entries import Leaf
 A, B, C = did_of("A"), did_of("B"), did_of("C")
 
 
+def plain(scheme: str) -> dict[str, Any]:
+    """What a lease says of a scheme that nobody has set."""
+    return {"class": "exclusive", "isFolding": False, "name": scheme}
+
+
 def error_of(leaf: Leaf) -> str | None:
     error = leaf.value.get("error")
     return error if isinstance(error, str) else None
@@ -29,7 +34,7 @@ def test_a_grant_says_everything_about_the_lease_and_is_kept_so() -> None:
     assert own_members(leaf) == {
         "resources": ["db:t", "repo:a", "repo:b"],
         "mode": "write",
-        "schemes": [{"class": "exclusive", "name": "db"}, {"class": "exclusive", "name": "repo"}],
+        "schemes": [plain("db"), plain("repo")],
         "leaseId": "L5",
         "fencingToken": NOW_MS * 1_000,
         "ttlMs": 5_000,
@@ -95,7 +100,7 @@ def test_the_identical_set_extends_in_any_spelling_and_keeps_the_token() -> None
     assert own_members(leaf) == {
         "resources": ["repo:a", "repo:b"],
         "mode": "write",
-        "schemes": [{"class": "exclusive", "name": "repo"}],
+        "schemes": [plain("repo")],
         "leaseId": "L5",
         "fencingToken": NOW_MS * 1_000,
         "ttlMs": 20_000,
@@ -261,6 +266,7 @@ def test_a_refusal_names_the_holder_the_lease_and_the_wait() -> None:
         "resources": ["repo:y", "repo:z"],
         "mode": "write",
         "ttlMs": 2_000,
+        "wait": False,
         "error": "lease_held",
         "number": 408,
         "holder": A,
@@ -268,6 +274,7 @@ def test_a_refusal_names_the_holder_the_lease_and_the_wait() -> None:
         "conflict": {
             "leaseId": "L3",
             "resource": "repo:y",
+            "heldAs": "repo:y",
             "fencingToken": NOW_MS * 1_000,
             "mode": "write",
             "grantedAtMs": NOW_MS,

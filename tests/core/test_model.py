@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.core.opening import start_steps
 from gateway.core.outcome import Recorded, Replay, Unreceipted
-from gateway.core.state import Record
+from gateway.core.state import Principal
 from tests.core.book import Book
 from tests.core.model import Model, Reading, facts
 from tests.core.requests import NOW_MS, Ask, acquire, did_of, release, renew
@@ -168,8 +168,11 @@ class Coordination(RuleBasedStateMachine):
         assert {key: (x.holder, list(x.resources)) for key, x in self.book.leases().items()} == {
             key: (x.holder, x.names) for key, x in live.items()
         }
-        held: dict[str, Record] = {k: r for k, r in self.book.shelf.records.items() if k.startswith("held/")}
-        assert set(held) == {f"held/{name}" for lease in live.values() for name in lease.names}
+        held = {r.did: r.held for r in self.book.shelf.records.values() if isinstance(r, Principal) and r.held}
+        names: dict[str, int] = {}
+        for lease in live.values():
+            names[lease.holder] = names.get(lease.holder, 0) + len(lease.names)
+        assert held == names
 
     def teardown(self) -> None:
         if hasattr(self, "book"):

@@ -9,8 +9,8 @@ from gateway.ledger.live import Live, Looked, cold_keys
 from tests.core.requests import acquire, did_of, release, renew
 
 
-def lease(number: int, expires_at_ms: int, token: int = 0) -> Lease:
-    return Lease(f"L{number}", "h", "h", "h", ("a:b",), "write", token or number, number, 0, 1, expires_at_ms, 9)
+def lease(number: int, expires_at_ms: int) -> Lease:
+    return Lease(f"L{number}", "h", "h", "h", ("a:b",), "write", number, number, 0, 1, expires_at_ms, 9)
 
 
 def put(live: Live, *leases: Lease) -> None:
@@ -21,12 +21,12 @@ def wait(number: int, until_ms: int) -> tuple[str, Waits, int]:
     return wait_key("p", f"a:{number}"), Waits("p", "p", f"a:{number}", 1, 0, 0, "L1", until_ms), until_ms
 
 
-def test_due_leases_come_oldest_first_ties_by_token_and_stay_until_ended() -> None:
+def test_due_leases_come_oldest_first_ties_by_number_and_stay_until_ended() -> None:
     live = Live()
-    put(live, lease(1, 50), lease(2, 30, token=9), lease(3, 30, token=8), lease(4, 51))
+    put(live, lease(1, 50), lease(3, 30), lease(2, 30), lease(4, 51))
     for _ in range(2):
-        assert [one.lease_id for one in live.due(50, 9)] == ["L3", "L2", "L1"]
-        assert [one.lease_id for one in live.due(50, 2)] == ["L3", "L2"]
+        assert [one.lease_id for one in live.due(50, 9)] == ["L2", "L3", "L1"]
+        assert [one.lease_id for one in live.due(50, 2)] == ["L2", "L3"]
     assert live.due(29, 9) == ()
     live.apply([(lease_key("L2"), None, None)])
     assert [one.lease_id for one in live.due(50, 9)] == ["L3", "L1"]
@@ -55,7 +55,7 @@ def test_due_agrees_with_a_search_through_everything() -> None:
         t_ms = dice.randrange(220)
         expected = sorted(
             (one for one in naive.values() if one.expires_at_ms <= t_ms),
-            key=lambda one: (one.expires_at_ms, one.fencing_token),
+            key=lambda one: (one.expires_at_ms, one.grant_seq),
         )
         assert list(live.due(t_ms, 7)) == expected[:7], step
     assert len(live._due) <= 1_024 + 4 * len(live)

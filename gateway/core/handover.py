@@ -1,0 +1,129 @@
+"""Handing a live lease over: its holder or an operator offers it, the receiver accepts.
+
+Accepting is decided like an acquire by the receiver, with the one lease out of the way that is handed over. So nobody
+gets past others with it: neither past a lease that excludes it, the giver's own included, nor past those in line,
+unless an operator offers it. The old lease ends, a new one with a new token begins; if that soon runs out, both pay.
+
+Source: docs/protocol.md 7.11; security.md §11.
+"""
+
+from __future__ import annotations
+
+from gateway.core import refusal
+from gateway.core.agent import is_operator
+from gateway.core.denial import denial
+from gateway.core.holding import (
+    Found,
+    begin_lease,
+    end_lease,
+    find_lease,
+    is_too_many,
+    lease_members,
+    named_again,
+)
+from gateway.core.intake import SignedRequest
+from gateway.core.lifecycle import LIFECYCLE, Event
+from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.refusal import Refusal
+from gateway.core.resource import Ask, Way, ask_again, ask_of, overlapping, own_tickets, way_of
+from gateway.core.settle import standing
+from gateway.core.state import DISPUTE_KEY, Draft, Handover, Lease, Ticket, handover_at, handover_key
+from verifier.wire import JsonObject
+
+_NOTHING: JsonObject = {}
+
+
+def transfer(draft: Draft, request: SignedRequest, context: Context) -> Decision:
+    """Offer a live lease to another actor; a new offer takes the place of the one before."""
+    if draft.get(DISPUTE_KEY) is not None:
+        return _not_offered(request, refusal.LEDGER_DISPUTED)
+    found = find_lease(draft, request.text("leaseId"), context.t_ms)
+    to_did = request.text("toDid")
+    step = LIFECYCLE[found.standing, _offer_event(draft, request, found, to_did)]
+    if step.refusal is not None:
+        return _not_offered(request, step.refusal, found.ended_seq(request.actor))
+    lease = found.lease
+    assert step.entry is not None and lease is not None, "only a live lease is offered"
+    by_operator = found.holder != request.actor
+    offer = Handover(lease.lease_id, to_did, request.actor, context.seq, by_operator)
+    draft.put(handover_key(lease.lease_id), offer)
+    return granted(step.entry, _asked(request) | {"holder": lease.holder, "grantSeq": lease.grant_seq})
+
+
+def accept(draft: Draft, request: SignedRequest, context: Context) -> Decision:
+    """Take over a lease that was offered to the actor, unless something stands in its way."""
+    if draft.get(DISPUTE_KEY) is not None:
+        return _not_accepted(request, refusal.LEDGER_DISPUTED)
+    found = find_lease(draft, request.text("leaseId"), context.t_ms)
+    offer = handover_at(draft, request.text("leaseId"))
+    is_offered = found.lease is None or (offer is not None and offer.to_did == request.actor)
+    step = LIFECYCLE[found.standing, Event.ACCEPT if is_offered else Event.ACCEPT_UNOFFERED]
+    if step.refusal is not None:
+        return _not_accepted(request, step.refusal, found.ended_seq(request.actor))
+    lease = found.lease
+    assert step.entry is not None and lease is not None and offer is not None, "only a live lease is handed over"
+    if is_too_many(draft, request.principal, len(lease.resources), context):
+        return _not_accepted(request, refusal.TOO_MANY_HELD)
+    ask = ask_of(draft, request.actor, lease.resources, lease.mode)
+    way = _way_past(draft, ask, lease, offer, context)
+    if any(way):
+        why, members = denial(draft, request, ask, way, context, waits=False)
+        return _not_accepted(request, why, members)
+    return _hand_over(step.entry, draft, request, ask, lease, offer, context)
+
+
+def _offer_event(draft: Draft, request: SignedRequest, found: Found, to_did: str) -> Event:
+    if found.holder != request.actor and not is_operator(draft, request.actor):
+        return Event.TRANSFER_BY_OTHER
+    if found.lease is not None and found.lease.fencing_token != request.number("seenToken"):
+        return Event.TRANSFER_STALE
+    return Event.TRANSFER_TO_HOLDER if found.holder == to_did else Event.TRANSFER
+
+
+def _asked(request: SignedRequest) -> JsonObject:
+    return request.repeat("leaseId", "seenToken", "toDid", "reason", "reasonDigest")
+
+
+def _not_offered(request: SignedRequest, why: Refusal, members: JsonObject = _NOTHING) -> Decision:
+    return refused("transfer.refused", why, _asked(request) | members)
+
+
+def _not_accepted(request: SignedRequest, why: Refusal, members: JsonObject = _NOTHING) -> Decision:
+    return refused("acceptance.refused", why, request.repeat("leaseId", "ttlMs") | members)
+
+
+def _way_past(draft: Draft, ask: Ask, lease: Lease, offer: Handover, context: Context) -> Way:
+    """Return what is in the receiver's way beside the lease itself."""
+    way = way_of(draft, ask, context.t_ms)
+    leases = [one for one in way.leases if one.lease_id != lease.lease_id]
+    if not way.tickets or offer.is_operator:
+        return way._replace(leases=leases, tickets=[])
+    own = list(own_tickets(draft, ask.actor, context.t_ms))
+    tickets = standing(draft, ask, context.t_ms, None)
+    return way._replace(leases=leases, tickets=[one for one in tickets if not _is_behind(draft, one, own)])
+
+
+def _is_behind(draft: Draft, ticket: Ticket, own: list[Ticket]) -> bool:
+    """Say whether the receiver stands before this ticket in line; what was offered is not passed by anybody."""
+    if ticket.claim_by_ms is not None:
+        return False
+    wanted = ask_again(draft, ticket)
+    return any(one.seq < ticket.seq and overlapping(wanted, one) is not None for one in own)
+
+
+def _hand_over(
+    entry: str, draft: Draft, request: SignedRequest, ask: Ask, lease: Lease, offer: Handover, context: Context
+) -> Decision:
+    end_lease(draft, lease, "transferred", context)
+    after = begin_lease(
+        draft,
+        ask,
+        context,
+        principal=request.principal,
+        on_behalf_of=request.on_behalf_of,
+        ttl_ms=request.number("ttlMs"),
+        hold_until_ms=lease.hold_until_ms,
+        giver=lease.principal,
+    )
+    members: JsonObject = {"giver": lease.holder, "offerSeq": offer.seq}
+    return granted(entry, lease_members(draft, after) | named_again(lease) | members)
