@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.vectors import curve
 from tests.vectors.documents import KEY_DOCUMENTS, POLICIES, QUORUMS
+from tests.vectors.names import NAMES, OVERLAPS
 from tests.vectors.texts import CHECKPOINTS, JSON_TEXTS, NOTES, PROOFS, VKEYS
 from tests.verifier.samples import public_key, sign, tree_of
 
@@ -154,6 +155,11 @@ def files() -> dict[str, bytes]:
             for comment, policy, names, verdict in QUORUMS
         ],
         "keys.json": as_bytes(KEY_DOCUMENTS),
+        "names.json": [{"comment": comment, "name": name, "isWellFormed": verdict} for comment, name, verdict in NAMES],
+        "overlap.json": [
+            {"comment": comment, "a": a, "b": b, "isFolding": folds, "overlaps": together, "aCoversB": covers}
+            for comment, a, b, folds, together, covers in OVERLAPS
+        ],
     }
     return {name: (json.dumps(value, indent=1) + "\n").encode() for name, value in contents.items()}
 

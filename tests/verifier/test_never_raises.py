@@ -38,7 +38,8 @@ def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 
 
 RECEIPTS = [WORKED.receipt(seq, witnesses=("w1", "w2")) for seq in (0, 5, 6, 10)]
-EXPORTS = [WORKED.export(), maker.opened().export()]
+RECEIPTS += [maker.busy().receipt(seq) for seq in (10, 15, 16, 19)]
+EXPORTS = [WORKED.export(), maker.busy().export(), maker.opened().export()]
 POLICIES, KEYS = [maker.policy(), maker.policy(None)], [WORKED.keys(), WORKED.keys(version=2)]
 CHECKPOINTS = [WORKED.checkpoint(), WORKED.checkpoint(7, ("w1", "w2", "w3"))]
 

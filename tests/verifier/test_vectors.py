@@ -11,6 +11,7 @@ from tests.vectors.generate import HERE, files
 from tests.verifier.samples import ROOT
 from tests.verifier.shared import cases, content, ours
 from verifier.checkpoint import parse_checkpoint
+from verifier.entries import check_resource, covers, key_of, overlaps
 from verifier.keyring import key_document_text, open_key_document
 from verifier.note import encode_note, parse_note, parse_vkey
 from verifier.policy import is_quorum_met, parse_policy
@@ -42,7 +43,7 @@ def test_the_generator_writes_the_committed_files_byte_for_byte() -> None:
     assert {name: (HERE / name).read_bytes() for name in made} == made
 
 
-@pytest.mark.parametrize("name", sorted(set(files()) - {"merkle.json", "quorum.json"}))
+@pytest.mark.parametrize("name", sorted(set(files()) - {"merkle.json", "quorum.json", "overlap.json"}))
 def test_every_file_holds_more_refused_cases_than_accepted_ones_and_names_each(name: str) -> None:
     verdicts = [case.get("isWellFormed", case.get("isValid", case.get("isStrict"))) for case in ours(name)]
     assert 0 < verdicts.count(True) < verdicts.count(False)
@@ -97,6 +98,17 @@ def test_a_key_document_is_judged_as_typed(case: Case) -> None:
     if case["isWellFormed"]:
         document = open_key_document(content(case), ROOT)
         assert key_document_text(document) == parse_note(content(case)).text
+
+
+@pytest.mark.parametrize("case", cases("names.json"))
+def test_a_name_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(check_resource, case["name"]) is case["isWellFormed"]
+
+
+@pytest.mark.parametrize("case", cases("overlap.json"))
+def test_two_names_overlap_as_typed(case: Case) -> None:
+    a, b = (key_of(case[name], case["isFolding"]) for name in ("a", "b"))
+    assert (overlaps(a, b), overlaps(b, a), covers(a, b)) == (case["overlaps"], case["overlaps"], case["aCoversB"])
 
 
 def test_a_canonical_text_is_what_the_encoder_writes() -> None:
