@@ -35,9 +35,11 @@ COMMANDS: Mapping[str, Command] = {
     "keys": Command("make, show, publish and check keys", "keys", "keys.__main__:main"),
     "agent": Command("enrol, list and remove agents, as the operator", "client", "gateway.enrolment:main"),
     "join": Command("make an agent's profile for a gateway", "client", "gateway.client.commands:main", True),
-    "lease": Command("acquire, renew, release and list leases", "client", "gateway.client.commands:main", True),
-    "wait": Command("see who holds what and who waits", "client", "gateway.client.commands:main", True),
+    "lease": Command("take, renew, release, hand over, list leases", "client", "gateway.client.commands:main", True),
+    "wait": Command("see who holds what and who waits; claim a ticket", "client", "gateway.client.commands:main", True),
     "run": Command("run a command while a lease is held", "client", "gateway.client.commands:main", True),
+    "scheme": Command("say who may share the names of a scheme", "client", "gateway.client.commands:main", True),
+    "trust": Command("see a key's trust and how it came about", "client", "gateway.client.commands:main", True),
     "demo": Command("see all of it at work, and a flipped byte refused", "gateway", "gateway.demo.__main__:main"),
 }
 

@@ -5,17 +5,19 @@
             ...                                  # heartbeats run; lease.is_trusted, lease.lost
             write(lease.fencing_token, lease.receipt)
 
-Facts come from verified receipts (receipts.py). The views (`wait_view`, `leases`, `agents`) are pictures: nobody signs
-them.
+Facts come from verified receipts (receipts.py). The views (`wait_view`, `leases`, `agents`, `schemes`, `trust`) are
+pictures: nobody signs them.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Literal, Protocol, overload
 from urllib.parse import quote
 
 from gateway.actions import ACTIONS
@@ -24,24 +26,26 @@ from gateway.client.clock import Clock, SystemClock
 from gateway.client.errors import (
     AnswerRefused,
     ClientError,
-    LeaseEnded,
-    LeaseHeld,
+    InTheWay,
     LedgerBehind,
     ProfileError,
-    Refused,
     RequestRejected,
     SplitView,
     Unreachable,
+    refusal_of,
 )
 from gateway.client.history import is_extension
 from gateway.client.lease import HeldLease, OnGrant, OnLost
+from gateway.client.line import QUEUED_RESOURCES_MAX, Ticket, Wish, answer_to_claim, queued, wait_in_line
 from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
+from gateway.client.score import TrustChange, changes
 from gateway.client.seen import open_checkpoint
 from gateway.client.transport import HttpTransport, Transport
 from gateway.client.trust import Grant
 from gateway.client.waiting import LOOK_MS, Jitter, pause_after_refusal_ms, pause_before_look_ms
 from verifier.checkpoint import Checkpoint
+from verifier.entries import full_type
 from verifier.note import encode_note
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical
 
@@ -54,10 +58,27 @@ WAIT_PATH = ACTIONS["coordination.wait"].path
 LEASES_PATH = ACTIONS["lease.list"].path
 AGENTS_PATH = ACTIONS["agent.list"].path
 RECEIPT_PATH = ACTIONS["receipt.get"].path
+MODE_DEFAULT = "write"
+_QUEUED = full_type("wait.queued")
 _log = logging.getLogger("tallystick.client")
-_ENDED = frozenset(
-    {"lease_unknown", "lease_not_yours", "lease_released", "lease_expired", "lease_mismatch", "not_holder"}
-)
+
+
+class Tokened(Protocol):
+    """What names a lease and the token it was last seen with: a Grant, a HeldLease, a SeenLease."""
+
+    @property
+    def lease_id(self) -> str: ...
+
+    @property
+    def fencing_token(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLease:
+    """Somebody's lease as an operator has seen it, in a view or in a refusal."""
+
+    lease_id: str
+    fencing_token: int
 
 
 class Agent:
@@ -97,62 +118,140 @@ class Agent:
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
-    async def acquire(self, resources: str | Sequence[str], *, ttl_ms: int = TTL_MS_DEFAULT, wait_ms: int = 0) -> Grant:
+    @overload
+    async def acquire(
+        self,
+        resources: str | Sequence[str],
+        *,
+        mode: str = MODE_DEFAULT,
+        ttl_ms: int = TTL_MS_DEFAULT,
+        wait: Literal[False] = False,
+        wait_ms: int = 0,
+    ) -> Grant: ...
+
+    @overload
+    async def acquire(
+        self,
+        resources: str | Sequence[str],
+        *,
+        mode: str = MODE_DEFAULT,
+        ttl_ms: int = TTL_MS_DEFAULT,
+        wait: Literal[True],
+        give_up_ms: int | None = None,
+        on_deadlock: str = "refuse",
+    ) -> Grant | Ticket: ...
+
+    async def acquire(
+        self,
+        resources: str | Sequence[str],
+        *,
+        mode: str = MODE_DEFAULT,
+        ttl_ms: int = TTL_MS_DEFAULT,
+        wait: bool = False,
+        wait_ms: int = 0,
+        give_up_ms: int | None = None,
+        on_deadlock: str = "refuse",
+    ) -> Grant | Ticket:
         """Take a lease on one resource, or on all of a set or none.
 
-        LeaseHeld when another holds it; with `wait_ms`, only after following the ledger's advice for that long, and
-        a last try at the end. Nothing renews the lease afterwards: see `lease` for one that is held. Malformed, before
-        anything is sent, for a name or ttl out of bounds.
+        With `wait` a place in line is given when it can't be had now: a Ticket, to be claimed before its `poll_by_ms`,
+        and kept for `give_up_ms` (an hour by default). Deadlock when waiting would never end, unless `on_deadlock` is
+        "wait". Without `wait` LeaseHeld, LockDelayed or Queued say who is in the way; with `wait_ms` only after
+        following the ledger's advice for that long, and a last try at the end. `wait_for` does the waiting in line.
+
+        Nothing renews the lease afterwards: see `lease` for one that is held. Malformed, before anything is sent, for a
+        name, mode or ttl out of bounds.
         """
+        members: JsonObject = {**_named(resources), **_mode(mode), "ttlMs": ttl_ms}
+        if not wait:
+            return await self._acquire_as_advised(members, wait_ms)
+        members |= {"wait": True, "onDeadlock": on_deadlock}
+        if give_up_ms is not None:
+            members["giveUpMs"] = give_up_ms
+        decided = _checked(await self.caller.decide("lease.acquire", members))
+        return queued(decided.receipt) if decided.receipt.type == _QUEUED else Grant(decided.receipt, decided.sent_ms)
+
+    async def _acquire_as_advised(self, members: JsonObject, wait_ms: int) -> Grant:
         deadline_ms = self.clock.steady_ms() + wait_ms
-        members: JsonObject = {**_named(resources), "ttlMs": ttl_ms}
         while True:
             try:
                 return _grant(await self.caller.decide("lease.acquire", members))
-            except LeaseHeld as held:
+            except InTheWay as refused:
                 left_ms = deadline_ms - self.clock.steady_ms()
-                if left_ms <= 0:
+                if left_ms <= 0 or refused.error == "deadlock":
                     raise
-                await self._pause(held, left_ms)
+                await self._pause(refused, left_ms)
 
-    async def _pause(self, held: LeaseHeld, left_ms: int) -> None:
+    async def _pause(self, refused: InTheWay, left_ms: int) -> None:
         """Wait as advised; while the ledger wants no more tries, look (it writes nothing) for an early release."""
         now_ms = self.clock.steady_ms()
-        end_ms = now_ms + min(pause_after_refusal_ms(held, self._jitter), left_ms)
+        end_ms = now_ms + min(pause_after_refusal_ms(refused, self._jitter), left_ms)
         while now_ms < end_ms:
-            is_looking = not held.stampede.is_admitted and end_ms - now_ms > 2 * LOOK_MS
+            is_looking = not refused.stampede.is_admitted and end_ms - now_ms > 2 * LOOK_MS
             await self.clock.sleep(pause_before_look_ms(self._jitter) if is_looking else end_ms - now_ms)
-            if is_looking and await self._looks_free(held.resource):
+            if is_looking and await self._looks_free(refused.resource):
                 return
             now_ms = self.clock.steady_ms()
 
     async def _looks_free(self, resource: str) -> bool:
-        """Return whether the wait view shows no lease on `resource`: a hint to try, never a fact."""
+        """Return whether the wait view shows neither lease nor line on `resource`: a hint to try, never a fact."""
         try:
             rows = _rows(await self.wait_view(resource), "resources")
         except ClientError:
             return False
-        return not any(row.get("lease") for row in rows)
+        return not any(row.get("leases") or row.get("queue") for row in rows)
+
+    async def wait_for(
+        self,
+        resources: str | Sequence[str],
+        *,
+        mode: str = MODE_DEFAULT,
+        ttl_ms: int = TTL_MS_DEFAULT,
+        wait_ms: int,
+        on_deadlock: str = "refuse",
+    ) -> Grant:
+        """Take a lease, standing in line for up to `wait_ms` of this machine's time (0: don't).
+
+        Deadlock as soon as it is one. When the time is over the place is given up, a last plain try is made, and
+        what that is refused with is raised. A set of more than 16 resources can't queue; it asks again as advised.
+        """
+        names = (resources,) if isinstance(resources, str) else tuple(resources)
+        if wait_ms <= 0 or len(names) > QUEUED_RESOURCES_MAX:
+            return await self.acquire(names, mode=mode, ttl_ms=ttl_ms, wait_ms=wait_ms)
+        wish = Wish(names, mode, ttl_ms, on_deadlock)
+        grant = await wait_in_line(self, wish, self.clock.steady_ms() + wait_ms)
+        return await self.acquire(names, mode=mode, ttl_ms=ttl_ms) if grant is None else grant
 
     def lease(
         self,
         resources: str | Sequence[str],
         *,
+        mode: str = MODE_DEFAULT,
         ttl_ms: int = TTL_MS_DEFAULT,
         wait_ms: int = 0,
+        on_deadlock: str = "refuse",
         on_lost: OnLost | None = None,
         on_grant: OnGrant | None = None,
     ) -> HeldLease:
         """Return a lease to hold: `async with` acquires it, renews it at a third of its ttl, and releases it.
 
-        Entering raises what `acquire` raises, and HeldHere when another HeldLease of this profile, in this process or
-        another one of this machine, has one of the resources (after `wait_ms`).
+        With `wait_ms` it stands in line, and leaves the line however the waiting ends. Entering raises what `wait_for`
+        raises, and HeldHere when another HeldLease of this profile, in this process or another one of this machine,
+        has something that overlaps the resources (after `wait_ms`).
         """
-        return HeldLease(self, resources, ttl_ms=ttl_ms, wait_ms=wait_ms, on_lost=on_lost, on_grant=on_grant)
+        wish = Wish((resources,) if isinstance(resources, str) else tuple(resources), mode, ttl_ms, on_deadlock)
+        return HeldLease(self, wish, wait_ms=wait_ms, on_lost=on_lost, on_grant=on_grant)
 
-    async def renew(self, lease_id: str, *, ttl_ms: int = TTL_MS_DEFAULT, until_ms: int | None = None) -> Grant:
-        """Extend a lease of one's own; LeaseEnded when it can't be (never retried: it does not come back)."""
-        members: JsonObject = {"leaseId": lease_id, "ttlMs": ttl_ms}
+    async def renew(
+        self, lease_id: str, *, mode: str | None = None, ttl_ms: int = TTL_MS_DEFAULT, until_ms: int | None = None
+    ) -> Grant:
+        """Extend a lease of one's own; LeaseEnded when it can't be (never retried: it does not come back).
+
+        With another `mode` than the lease's a new lease follows it, with an id and a token of its own, or LeaseHeld,
+        Deadlock, LockDelayed or Queued leaves it as it was. HoldExceeded when it had its longest time and somebody
+        waits.
+        """
+        members: JsonObject = {"leaseId": lease_id, "ttlMs": ttl_ms, **({} if mode is None else {"mode": mode})}
         return _grant(await self.caller.decide("lease.renew", members, until_ms=until_ms))
 
     async def release(
@@ -161,6 +260,51 @@ class Agent:
         """Give a lease back. Releasing again what this key already released succeeds (`release.repeated`)."""
         members: JsonObject = _named(resources) if lease_id is None else {**_named(resources), "leaseId": lease_id}
         return _checked(await self.caller.decide("lease.release", members, until_ms=until_ms)).receipt
+
+    async def transfer(
+        self, lease: Tokened, to_did: str, reason: str, *, reason_digest: str | None = None
+    ) -> VerifiedReceipt:
+        """Offer a lease to another key, which has to `accept` it; until then, and without that, nothing changes.
+
+        A newer offer takes the place of an older one. `reason` is a code of [a-z0-9._-]; `reason_digest` a SHA-256 over
+        a salt and whatever shall not stand in the ledger. TokenStale when the lease has another token by now.
+        """
+        members: JsonObject = {"leaseId": lease.lease_id, "seenToken": lease.fencing_token, "toDid": to_did}
+        return _checked(await self.caller.decide("lease.transfer", members | _why(reason, reason_digest))).receipt
+
+    async def accept(self, lease_id: str, *, ttl_ms: int = TTL_MS_DEFAULT) -> Grant:
+        """Take over a lease that was offered to this key; it gets an id and a token of its own.
+
+        To hold it, enter `lease` with its resources and its mode: that takes up this same lease.
+        """
+        return _grant(await self.caller.decide("lease.accept", {"leaseId": lease_id, "ttlMs": ttl_ms}))
+
+    async def break_lease(
+        self, resource: str, seen_token: int, reason: str, *, reason_digest: str | None = None
+    ) -> VerifiedReceipt:
+        """End somebody's lease on `resource`, as an operator: the one with `seen_token`, and no newer one (TokenStale).
+
+        Doing it again is a success without effect. The holder hears it from its next call.
+        """
+        members: JsonObject = {"resource": resource, "seenToken": seen_token}
+        return _checked(await self.caller.decide("lease.break", members | _why(reason, reason_digest))).receipt
+
+    # -- the line ------------------------------------------------------------------------------------------------------
+
+    async def claim(self, ticket: Ticket | str, *, hold_ms: int = 0) -> Grant | Ticket:
+        """Ask whether it is one's turn: the lease if so, else the ticket, kept for another while.
+
+        The gateway may keep the answer back for up to `hold_ms` (whole seconds, 20 of them at most) until there is a
+        better one. TicketEnded when the place is gone.
+        """
+        ticket_id = ticket if isinstance(ticket, str) else ticket.ticket_id
+        decided = _checked(await self.caller.decide("wait.claim", {"ticketId": ticket_id}, hold_ms=hold_ms))
+        return answer_to_claim(ticket, decided.receipt, decided.sent_ms)
+
+    async def cancel(self, ticket: Ticket | str, *, until_ms: int | None = None) -> VerifiedReceipt:
+        """Leave the line; TicketEnded when the ticket was served, cancelled or removed before."""
+        ticket_id = ticket if isinstance(ticket, str) else ticket.ticket_id
+        return _checked(await self.caller.decide("wait.cancel", {"ticketId": ticket_id}, until_ms=until_ms)).receipt
 
     async def wait_view(self, resource: str | None = None) -> JsonObject:
         """Return who holds what and who was refused, on one resource or all, unverified."""
@@ -187,6 +331,39 @@ class Agent:
     async def agents(self) -> list[JsonObject]:
         """Return the enrolled keys, unverified."""
         return _rows(await self.caller.read(AGENTS_PATH), "agents")
+
+    # -- what applies --------------------------------------------------------------------------------------------------
+
+    async def set_scheme(
+        self,
+        name: str,
+        scheme_class: str,
+        *,
+        is_folding: bool = False,
+        is_unicode: bool = False,
+        lock_delay_ms: int | None = None,
+        max_hold_ms: int | None = None,
+    ) -> VerifiedReceipt:
+        """Say, as an operator, what the names of a scheme mean and who may share them; None: the ledger's own value.
+
+        Refused (scheme_busy) while a lease, a ticket or a delay of the scheme lives.
+        """
+        members: JsonObject = {"name": name, "class": scheme_class, "isFolding": is_folding, "isUnicode": is_unicode}
+        bounds = {"lockDelayMs": lock_delay_ms, "maxHoldMs": max_hold_ms}
+        members |= {member: value for member, value in bounds.items() if value is not None}
+        return _checked(await self.caller.decide("scheme.set", members)).receipt
+
+    async def schemes(self) -> list[JsonObject]:
+        """Return the registered schemes, unverified."""
+        return _rows(await self.caller.read(ACTIONS["scheme.list"].path), "schemes")
+
+    async def trust(self, did: str) -> JsonObject:
+        """Return the trust of a key as the gateway says: nowMs, did, trust, lastSeq (None before the first change)."""
+        return await self.caller.read(ACTIONS["trust.get"].path, f"did={did}")
+
+    def trust_history(self, did: str, last_seq: int) -> AsyncIterator[TrustChange]:
+        """Yield the changes of a key's trust from entry `last_seq` back, each verified, the newest first."""
+        return changes(self, did, last_seq)
 
     # -- history -------------------------------------------------------------------------------------------------------
 
@@ -300,14 +477,20 @@ def _named(resources: str | Sequence[str]) -> JsonObject:
     return {"resource": names[0]} if len(names) == 1 else {"resources": names}
 
 
+def _mode(mode: str) -> JsonObject:
+    """The default is left out: what need not be said need not be signed."""
+    return {} if mode == MODE_DEFAULT else {"mode": mode}
+
+
+def _why(reason: str, reason_digest: str | None) -> JsonObject:
+    return {"reason": reason} if reason_digest is None else {"reason": reason, "reasonDigest": reason_digest}
+
+
 def _checked(decided: Decided) -> Decided:
     """Return a decision in our favour; a refusal is raised as the exception of its kind."""
-    error = decided.receipt.leaf.text("error")
-    if not error:
-        return decided
-    if error == "lease_held":
-        raise LeaseHeld(decided.receipt)
-    raise LeaseEnded(decided.receipt) if error in _ENDED else Refused(decided.receipt)
+    if decided.receipt.leaf.text("error"):
+        raise refusal_of(decided.receipt)
+    return decided
 
 
 def _grant(decided: Decided) -> Grant:

@@ -83,6 +83,7 @@ class _Call:
     body: bytes
     idempotency_key: str
     sent_ms: int
+    hold_s: int = 0
     nonces: set[str] = field(default_factory=set)
     outside_window: int = 0
 
@@ -126,16 +127,25 @@ class Caller:
     def did(self) -> str:
         return self.profile.key.did
 
-    async def decide(self, action: str, members: JsonObject, *, until_ms: int | None = None) -> Decided:
+    async def decide(
+        self, action: str, members: JsonObject, *, until_ms: int | None = None, hold_ms: int = 0
+    ) -> Decided:
         """Send one intention until the ledger has decided it; return the verified decision, refusals included.
 
-        `until_ms` is a steady-clock deadline, RETRY_MS from now by default. Malformed for a body that breaks the entry
-        table (nothing was sent); Unreachable when the deadline came first (the outcome is unknown).
+        `until_ms` is a steady-clock deadline, RETRY_MS from now by default. `hold_ms`, in whole seconds, is how long
+        the gateway may keep a claim waiting for a better answer; attempts and retries get that much longer. Malformed
+        for a body that breaks the entry table (nothing was sent); Unreachable when the deadline came first (the outcome
+        is unknown).
         """
         body: JsonObject = {"ledger": self.profile.address.origin, "actorDid": self.did, **members}
         check_body(action, body)
-        call = _Call(action, encode_canonical(body), new_idempotency_key(), self.clock.steady_ms())
-        receipt = await self._retrying(lambda timeout_ms: self._attempt(call, timeout_ms), until_ms)
+        now_ms = self.clock.steady_ms()
+        call = _Call(action, encode_canonical(body), new_idempotency_key(), now_ms, hold_ms // 1000)
+        until_ms = now_ms + RETRY_MS + hold_ms if until_ms is None else until_ms
+        attempt_ms = ATTEMPT_MS + hold_ms
+        receipt = await self._retrying(
+            lambda timeout_ms: self._attempt(call, timeout_ms), until_ms, attempt_ms=attempt_ms
+        )
         return Decided(receipt, call.sent_ms)
 
     async def read(
@@ -189,12 +199,16 @@ class Caller:
             raise
 
     async def _retrying(
-        self, attempt: Callable[[int], Awaitable[T]], until_ms: int | None, is_patient: bool = True
+        self,
+        attempt: Callable[[int], Awaitable[T]],
+        until_ms: int | None,
+        is_patient: bool = True,
+        attempt_ms: int = ATTEMPT_MS,
     ) -> T:
         deadline_ms = self.clock.steady_ms() + RETRY_MS if until_ms is None else until_ms
         for number in itertools.count():
             try:
-                return await attempt(min(ATTEMPT_MS, deadline_ms - self.clock.steady_ms()))
+                return await attempt(min(attempt_ms, deadline_ms - self.clock.steady_ms()))
             except _Again as again:
                 if isinstance(again.error, Unreachable):
                     if again.error.is_refused and not is_patient and number > 0:
@@ -214,7 +228,7 @@ class Caller:
         draft = Draft("POST", address.authority, call.path, "", self.seen.anchor, call.body, call.idempotency_key)
         life_s = LEASE_LIFE_S if call.action.startswith("lease.") else OTHER_LIFE_S
         sent_wall_ms = self.clock.wall_ms()
-        reply = await self._send(draft, nonce, life_s, timeout_ms)
+        reply = await self._send(draft, nonce, life_s, timeout_ms, call.hold_s)
         receipt_bytes = receipt_in(reply.unverified_body)
         if receipt_bytes is None:
             raise await self._problem(reply, call)
@@ -243,9 +257,11 @@ class Caller:
             raise await self._problem(reply, None)
         return reply.unverified_body
 
-    async def _send(self, draft: Draft, nonce: str, life_s: int, timeout_ms: int) -> Reply:
+    async def _send(self, draft: Draft, nonce: str, life_s: int, timeout_ms: int, hold_s: int = 0) -> Reply:
         created_s = (self.clock.wall_ms() + self._skew_ms) // 1000
         headers = sign_request(draft, self.profile.key, created_s=created_s, nonce=nonce, life_s=life_s)
+        if hold_s:
+            headers["prefer"] = f"wait={hold_s}"  # a wish, and nothing a signature has to cover
         target = f"{draft.path}?{draft.query}" if draft.query else draft.path
         try:
             return await self._transport.send(draft.method, target, headers, draft.body, timeout_ms)

@@ -2,27 +2,30 @@
 
 To the ledger a key is one actor, and an actor that asks again for what it holds gets its lease extended. Two cron jobs
 with one profile would so run at once under one lease, and the first to end would give it back under the other. The
-ledger can't tell them apart; this machine can. So whoever holds a lease also holds, for each resource, a lock that
-belongs to the process:
+ledger can't tell them apart; this machine can. So whoever holds a lease, or waits for one, also holds a claim on this
+machine that belongs to the process:
 
-* In a profile folder it is an advisory `flock` on a file of `held/`, named by the hash of ledger and resource. The
-  system frees it when its process ends, however it ends: after kill −9 the next one holds the same lease again.
-* The file is removed while it is still locked, so the folder holds what is held and what crashes left. Whoever opened
-  it before must look whether it is still the one at that path.
-* A profile in memory (`home` None) knows the holders of its own process only.
-* All locks of a set or none, never waiting for one while another is held: two sets can't block each other for ever.
+* In a profile folder a claim is a file of `held/` with an advisory `flock` on it; the file says the process, the ledger
+  and the names. The system frees it when its process ends, however it ends: after kill −9 the next one holds the same
+  lease again. The file that is left is swept by the next who claims.
+* Two claims exclude each other when any of their names overlap: `repo:a/**` and `repo:a/b` do. Case is always folded
+  here, and the mode never asked for: one key's two readers take turns on one machine, which costs time and no safety.
+* Looking at the others and adding one's own is one step, under a lock on the folder that is held for that moment only.
+  So a claim is all of its names or none, and of two that come at once one wins.
+* A profile in memory (`home` None) knows the claims of its own process only.
 
-One resource is one name here, as long as sub-trees are not granted.
-Source: docs/protocol.md 20.5; scenario 20.
+Source: docs/protocol.md 20.5; scenarios 3, 20, 28.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -31,20 +34,41 @@ from gateway.client.clock import Clock
 from gateway.client.errors import HeldHere, ProfileError
 from gateway.client.profile import Profile
 from gateway.client.waiting import Jitter, pause_before_look_ms
+from verifier.entries import key_of, overlaps
 
-HELD = "held"  # the folder of the lock files
-PID_BYTES_MAX = 20
+HELD = "held"  # the folder of the claims
+CLAIM_BYTES_MAX = 262_144  # 256 names of 1,024 bytes, as ASCII
 
-# DID, origin and resource of what profiles in memory hold.
-_in_memory: set[tuple[str, str, str]] = set()
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Who claims what: `did` names the profile in memory, where there is no folder of its own."""
+
+    origin: str
+    names: tuple[str, ...]
+    pid: int | None
+    did: str = ""
+
+    def met_by(self, other: _Claim) -> str | None:
+        """Return the first name of `other` that overlaps one of these, or None."""
+        if (self.origin, self.did) != (other.origin, other.did):
+            return None
+        keys = [key_of(name, True) for name in self.names]
+        return next((name for name in other.names if any(overlaps(key_of(name, True), key) for key in keys)), None)
+
+    def encode(self) -> bytes:
+        return json.dumps({"names": self.names, "origin": self.origin, "pid": self.pid}).encode()
+
+
+_in_memory: list[_Claim] = []
 
 
 async def claim_until(
     profile: Profile, names: Iterable[str], deadline_ms: int, *, clock: Clock, jitter: Jitter
 ) -> ExitStack:
-    """Return the locks of all `names`; HeldHere when they can't be had by `deadline_ms` on the steady clock.
+    """Return a claim on all `names`; HeldHere when it can't be had by `deadline_ms` on the steady clock.
 
-    Tries at once and a last time at the deadline, with spread pauses between. Closing the stack frees the locks.
+    Tries at once and a last time at the deadline, with spread pauses between. Closing the stack ends the claim.
     """
     asked = tuple(names)
     while True:
@@ -58,58 +82,52 @@ async def claim_until(
 
 
 def claim(profile: Profile, names: Iterable[str]) -> ExitStack:
-    """Return the locks of all `names`, or raise HeldHere and hold none. ProfileError when there can be no locks."""
-    with ExitStack() as locks:
-        for name in sorted(set(names)):
-            locks.enter_context(_lock_of(profile, name))
-        return locks.pop_all()
+    """Return a claim on all `names`, or raise HeldHere and have none. ProfileError when there can be no claims."""
+    asked = tuple(sorted(set(names)))
+    with ExitStack() as claimed:
+        if profile.home is None:
+            claimed.enter_context(_memory_claim(_Claim(profile.address.origin, asked, os.getpid(), profile.key.did)))
+        else:
+            claimed.enter_context(_FileClaim(profile.home / HELD, _Claim(profile.address.origin, asked, os.getpid())))
+        return claimed.pop_all()
 
 
-def _lock_of(profile: Profile, name: str) -> _FileLock | _MemoryLock:
-    if profile.home is None:
-        return _MemoryLock((profile.key.did, profile.address.origin, name))
-    return _FileLock(lock_path(profile.home, profile.address.origin, name), name)
+@contextmanager
+def _memory_claim(ours: _Claim) -> Iterator[None]:
+    _refuse_overlap(ours, _in_memory)
+    _in_memory.append(ours)
+    try:
+        yield
+    finally:
+        _in_memory.remove(ours)
 
 
-def lock_path(home: Path, origin: str, name: str) -> Path:
-    """Return where the lock of one resource is: a name may be longer than a file's, and holds slashes."""
-    return home / HELD / f"{sha256(f'{origin} {name}'.encode(errors='surrogatepass')).hexdigest()}.lock"
+def _refuse_overlap(ours: _Claim, others: Iterable[_Claim]) -> None:
+    for other in others:
+        name = other.met_by(ours)
+        if name is not None:
+            raise HeldHere(name, other.pid)
 
 
-class _MemoryLock:
-    """A row in the set of what this process holds."""
-
-    def __init__(self, row: tuple[str, str, str]) -> None:
-        self._row = row
-
-    def __enter__(self) -> None:
-        if self._row in _in_memory:
-            raise HeldHere(self._row[2], os.getpid())
-        _in_memory.add(self._row)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _in_memory.discard(self._row)
-
-
-class _FileLock:
-    """An flock on the file at `path`, which says whose it is.
+class _FileClaim:
+    """A locked file in the folder, which says whose it is.
 
     No generator: a forked child that ends would close its copy of that, and so free the lock of its parent.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
-        self._path = path
-        self._name = name
+    def __init__(self, folder: Path, claim: _Claim) -> None:
+        self._folder = folder
+        self._claim = claim
+        self._path = folder / f"{secrets.token_hex(8)}.lock"  # never used again, so nobody else's can be at this path
         self._file: BinaryIO | None = None
         self._pid = os.getpid()
 
     def __enter__(self) -> None:
-        with _usable(self._path):
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)
-            while self._file is None:
-                self._file = self._try()
+        with _usable(self._folder):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            with _alone_in(self._folder):
+                _refuse_overlap(self._claim, _others_in(self._folder, self._claim))
+                self._file = self._write()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -117,53 +135,63 @@ class _FileLock:
         assert self._file is not None, "entered"
         with self._file:
             if os.getpid() != self._pid:
-                return  # a forked child that unwinds: the lock is its parent's
+                return  # a forked child that unwinds: the claim is its parent's
             with suppress(OSError):
-                if _is_at(self._file, self._path):
-                    self._path.unlink()
+                self._path.unlink(missing_ok=True)
             fcntl.flock(self._file, fcntl.LOCK_UN)  # closing alone would leave it to a child that was forked meanwhile
 
-    def _try(self) -> BinaryIO | None:
-        """Return the locked file; None when its last holder has removed it meanwhile, and another may be there."""
+    def _write(self) -> BinaryIO:
         with ExitStack() as closing:
-            file = closing.enter_context(open(self._path, "a+b", opener=_open_own))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise HeldHere(self._name, _pid_in(file)) from None
-            if not _is_at(file, self._path):
-                return None
-            file.truncate(0)
-            file.write(str(os.getpid()).encode())
+            file = closing.enter_context(open(self._path, "x+b", opener=_open_own))
+            closing.callback(self._path.unlink, missing_ok=True)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(self._claim.encode())
             file.flush()
             closing.pop_all()
             return file
 
 
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold the folder's own lock for a moment."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing alone would leave it to a child that was forked meanwhile
+        os.close(descriptor)
+
+
+def _others_in(folder: Path, ours: _Claim) -> Iterator[_Claim]:
+    """Yield the claims of those who live, and sweep what the dead have left."""
+    for path in sorted(folder.glob("*.lock")):
+        with suppress(FileNotFoundError), open(path, "r+b", opener=_open_own) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield _read(file, ours)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _read(file: BinaryIO, ours: _Claim) -> _Claim:
+    """Return what a locked file claims; one that can't be read claims all of ours."""
+    try:
+        value = json.loads(file.read(CLAIM_BYTES_MAX))
+        return _Claim(str(value["origin"]), tuple(map(str, value["names"])), int(value["pid"]))
+    except (ValueError, KeyError, TypeError):
+        return _Claim(ours.origin, ours.names, None)
+
+
 def _open_own(path: str, flags: int) -> int:
-    """Open a lock file, never what a link there points to."""
+    """Open a file of the folder, never what a link there points to."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 @contextmanager
-def _usable(path: Path) -> Iterator[None]:
+def _usable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ProfileError(
-            f"{path.parent} can't hold the locks of what is held here: {error.strerror or error}"
-        ) from error
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _pid_in(file: BinaryIO) -> int | None:
-    """Return the process id its holder wrote; None in the moment before it does."""
-    file.seek(0)
-    text = file.read(PID_BYTES_MAX)
-    return int(text) if text.isdigit() else None
+        raise ProfileError(f"{folder} can't hold the locks of what is held here: {error.strerror or error}") from error

@@ -6,7 +6,12 @@
     HeldHere         never asked: another process with this profile holds it, or waits for it
     AnswerRefused    the gateway said something its receipt doesn't prove; nothing of it may be acted upon
     LeaseLost        trust in a lease that was held has ended; stop the work that relied on it
+    StillWaiting     not granted yet; the place in line is kept
     Fenced           a guard refused a write
+
+Of the refusals these ask for something different to be done next: InTheWay (LeaseHeld, LockDelayed, Queued, QueueFull:
+wait), Deadlock (give something back), TicketEnded and AlreadyWaiting (the place in line), HoldExceeded (let go in
+time), TokenStale (look again), LeaseEnded (LeaseBroken, LeaseTransferred, LeaseChanged: it is gone).
 
 Texts of a RequestRejected are the gateway's bare word (nobody signs a problem document); they are shown, never trusted.
 """
@@ -14,12 +19,14 @@ Texts of a RequestRejected are the gateway's bare word (nobody signs a problem d
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from verifier.wire import JsonObject, JsonValue
 
 if TYPE_CHECKING:  # receipts.py raises AnswerRefused; the annotations below are the only way back
+    from gateway.client.line import Ticket
     from gateway.client.receipts import VerifiedReceipt
 
 
@@ -90,12 +97,16 @@ class SplitView(AnswerRefused):
 
 
 class Refused(ClientError):
-    """A receipted refusal: `error` and `number` as in the table of docs/protocol.md."""
+    """A receipted refusal: `error` and `number` as in the table of docs/protocol.md.
+
+    `ended_seq` is the entry that ended what the request was about (a lease, a ticket, a delay began), if it says so.
+    """
 
     def __init__(self, receipt: VerifiedReceipt) -> None:
         self.receipt = receipt
         self.error = receipt.leaf.text("error")
         self.number = receipt.leaf.number("number")
+        self.ended_seq = receipt.leaf.number("endedSeq") if "endedSeq" in receipt.leaf.value else None
         super().__init__(f"{self.error} (entry {receipt.seq})")
 
 
@@ -107,11 +118,30 @@ class Stampede:
     wait_ms: int
 
 
-class LeaseHeld(Refused):
-    """Somebody else holds (one of) the resources; the facts are those of the lease that ends last.
+class InTheWay(Refused):
+    """Something of somebody else is in the way: a lease, a lock-delay, a ticket, or a full queue.
+
+    `stampede` and `retry_after_ms` are the ledger's advice for those who ask again without a ticket.
+    """
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        advice = _object(receipt.leaf.value.get("stampede"))
+        self.stampede = Stampede(advice.get("admitted") is True, _integer(advice.get("waitMs")))
+        self.retry_after_ms = receipt.leaf.number("retryAfterMs")
+
+    @property
+    def resource(self) -> str:
+        """The requested name that is not to be had; "" when the entry names none."""
+        return next(iter(self.receipt.resources), "")
+
+
+class _HeldByOthers(InTheWay):
+    """The facts of the conflicting lease that ends last.
 
     `holder` is a DID, `holder_name` the label an operator gave it (never an identity) or None. `conflict` has leaseId,
-    resource, fencingToken, mode, grantedAtMs and expiresAtMs (the gateway's time), `conflicts` counts such leases.
+    resource, heldAs, fencingToken, mode, grantedAtMs and expiresAtMs (the gateway's time); `conflicts` counts such
+    leases.
     """
 
     def __init__(self, receipt: VerifiedReceipt) -> None:
@@ -121,9 +151,6 @@ class LeaseHeld(Refused):
         self.holder_name = leaf.text("holderName") or None
         self.conflict = _object(leaf.value.get("conflict"))
         self.conflicts = leaf.number("conflicts")
-        advice = _object(leaf.value.get("stampede"))
-        self.stampede = Stampede(advice.get("admitted") is True, _integer(advice.get("waitMs")))
-        self.retry_after_ms = leaf.number("retryAfterMs")
 
     @property
     def resource(self) -> str:
@@ -133,6 +160,149 @@ class LeaseHeld(Refused):
     def expires_at_ms(self) -> int:
         """When that lease ends if nobody renews it, in the gateway's time."""
         return _integer(self.conflict.get("expiresAtMs"))
+
+
+class LeaseHeld(_HeldByOthers):
+    """Somebody else holds (one of) the resources, in a mode that does not go with the one asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """One row of a cycle: `actor` waits for `resource` in `mode`.
+
+    It waits for the lease with `fencing_token`, which the actor of the next row holds, or behind the ticket `ahead_id`
+    of that actor. `ticket_id` when the wait is a ticket. The last row's next is the first.
+    """
+
+    actor: str
+    resource: str
+    mode: str
+    fencing_token: int | None
+    ticket_id: str | None
+    ahead_id: str | None
+
+
+class Deadlock(_HeldByOthers):
+    """Waiting would never end: those in `cycle` wait for each other, this key among them. Asking again is no help.
+
+    Give something back. `acquire_order` has the resources of the cycle in an order that all can keep to; whoever takes
+    them in this order, or in one request, meets no such cycle. `waiting_on` is what the holder itself waits for.
+    """
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        value = receipt.leaf.value
+        self.waiting_on = receipt.leaf.text("waitingOn")
+        self.cycle = cycle_in(value)
+        self.acquire_order = tuple(str(name) for name in _list(value.get("acquireOrder")))
+
+
+class LockDelayed(InTheWay):
+    """The last lease ended by running out or by a break: its `holder` alone may have it until `delay_until_ms`."""
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        self.holder = receipt.leaf.text("holder")
+        self.delay_until_ms = receipt.leaf.number("delayUntilMs")
+
+
+class Queued(InTheWay):
+    """Others wait in line for it, and who asks without a ticket comes after them.
+
+    `ahead` is the first such ticket: ticketId, actor, resource, mode, queuedAtMs.
+    """
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        self.ahead = _object(receipt.leaf.value.get("ahead"))
+
+    @property
+    def resource(self) -> str:
+        return str(self.ahead.get("resource"))
+
+
+class QueueFull(InTheWay):
+    """There is no room in line, for this resource, this key or all of them: come back after `retry_after_ms`."""
+
+
+class AlreadyWaiting(Refused):
+    """This key stands in line for one of these resources already, with `ticket_id`."""
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        self.ticket_id = receipt.leaf.text("ticketId")
+
+
+class TicketEnded(Refused):
+    """The place in line is gone: claimed, cancelled, given up, or not polled in time (see entry `ended_seq`)."""
+
+
+class HoldExceeded(Refused):
+    """The lease has had its longest time and somebody waits: it can't be extended, and ends when it was to end."""
+
+
+class TokenStale(Refused):
+    """The token that was named is not that of the live lease: look again before you break or hand over.
+
+    `holder`, `holder_name` and `conflict` are those of the lease that is there now; "", None and {} when none is.
+    """
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        self.holder = receipt.leaf.text("holder")
+        self.holder_name = receipt.leaf.text("holderName") or None
+        self.conflict = _object(receipt.leaf.value.get("conflict"))
+
+
+class LeaseEnded(Refused):
+    """The lease named is unknown, released, expired or somebody else's: it can't come back."""
+
+
+class LeaseBroken(LeaseEnded):
+    """An operator broke the lease: entry `ended_seq` says who and why. Stop the work it covered."""
+
+
+class LeaseTransferred(LeaseEnded):
+    """The lease was handed over and is another's now."""
+
+
+class LeaseChanged(LeaseEnded):
+    """The lease went over to another mode; entry `ended_seq` began the lease that follows it."""
+
+
+_BY_NAME: Mapping[str, type[Refused]] = {
+    "lease_held": LeaseHeld,
+    "deadlock": Deadlock,
+    "lock_delayed": LockDelayed,
+    "queued": Queued,
+    "queue_full": QueueFull,
+    "already_waiting": AlreadyWaiting,
+    "ticket_ended": TicketEnded,
+    "hold_exceeded": HoldExceeded,
+    "token_stale": TokenStale,
+    "lease_unknown": LeaseEnded,
+    "lease_not_yours": LeaseEnded,
+    "lease_released": LeaseEnded,
+    "lease_expired": LeaseEnded,
+    "lease_mismatch": LeaseEnded,
+    "not_holder": LeaseEnded,
+    "lease_broken": LeaseBroken,
+    "lease_transferred": LeaseTransferred,
+    "lease_changed": LeaseChanged,
+}
+
+
+def refusal_of(receipt: VerifiedReceipt) -> Refused:
+    """Return the exception of a verified refusal; `Refused` itself where no caller would act differently."""
+    return _BY_NAME.get(receipt.leaf.text("error"), Refused)(receipt)
+
+
+class StillWaiting(ClientError):
+    """Not granted yet, and the place in line is kept: claim `ticket` again before `ticket.poll_by_ms`."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        super().__init__(f"ticket {ticket.ticket_id} is number {ticket.position} in line")
+        self.ticket = ticket
 
 
 class NotHeld(ClientError):
@@ -155,15 +325,12 @@ class HeldHere(ClientError):
         self.pid = pid
 
 
-class LeaseEnded(Refused):
-    """Renew or release named a lease that is unknown, released, expired or somebody else's: it can't come back."""
-
-
 class LeaseLost(ClientError):
     """Trust in a held lease ended: stop what relied on it.
 
     `reason` tells the cases apart: "unreachable" and "throttled" (no renewal came through in time), "blocked" (this
-    process itself slept past the end of trust), or the refusal that ended it, such as "lease_expired".
+    process itself slept past the end of trust), or the refusal that ended it: "lease_expired", "lease_broken",
+    "lease_transferred", "lease_changed", "hold_exceeded" (its longest time was over and somebody waits), ….
     """
 
     def __init__(self, lease_id: str, reason: str) -> None:
@@ -174,6 +341,27 @@ class LeaseLost(ClientError):
 
 class Fenced(ClientError):
     """The guard refused: a newer lease of another actor was seen, or the caller didn't prove that the lease is its."""
+
+
+def cycle_in(value: JsonObject) -> tuple[Waits, ...]:
+    """Return the member `cycle` of a verified leaf, a refusal or a ticket; empty when there is none."""
+    return tuple(_waits(_object(row)) for row in _list(value.get("cycle")))
+
+
+def _waits(row: JsonObject) -> Waits:
+    token, ticket, ahead = row.get("fencingToken"), row.get("ticketId"), row.get("aheadId")
+    return Waits(
+        str(row.get("actor")),
+        str(row.get("resource")),
+        str(row.get("mode")),
+        token if isinstance(token, int) else None,
+        ticket if isinstance(ticket, str) else None,
+        ahead if isinstance(ahead, str) else None,
+    )
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
 
 
 def _object(value: JsonValue) -> JsonObject:

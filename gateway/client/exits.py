@@ -7,28 +7,40 @@ which always says so on standard error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from gateway.client.errors import (
+    AlreadyWaiting,
     AnswerRefused,
     ClientError,
     ClockWrong,
+    Deadlock,
     HeldHere,
+    InTheWay,
+    LeaseBroken,
     LeaseHeld,
     LeaseLost,
     LedgerBehind,
+    LockDelayed,
     NotEnrolled,
     NotHeld,
     ProfileError,
+    Queued,
+    QueueFull,
     Refused,
     SplitView,
+    StillWaiting,
+    TokenStale,
     Unreachable,
+    Waits,
 )
 from verifier.verdict import escape
 
 DONE, REFUSED, USAGE = 0, 1, 2
-UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE = 69, 73, 75, 76, 77, 78
+UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK = 69, 73, 75, 76, 77, 78, 79
 NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = 126, 127, 128
 
 MEANINGS: Mapping[int, str] = {
@@ -36,27 +48,42 @@ MEANINGS: Mapping[int, str] = {
     REFUSED: "refused, with a receipt; the text names the refusal",
     USAGE: "wrong usage",
     UNREACHABLE: "the gateway could not be reached in time; nothing is known",
-    HELD: "another agent, or another process with this key, holds the lease (after --wait, if given)",
+    HELD: "others hold the lease or come first, or another process with this key does (after --wait, if given)",
     LOST: "the lease was lost while the command ran; the command was stopped",
     UNPROVEN: "the gateway's answer does not prove what it says, or two histories were shown",
     NOT_ENROLLED: "this key may not act here: ask an operator for `tallystick agent add`",
     PROFILE: "the profile, its key or this machine's clock is not usable",
+    DEADLOCK: "waiting would never end: those in the way wait for this key; give something back",
 }
-# What to do about a receipted refusal; lease_held has a sentence of its own. A test compares the names with the table.
+# What to do about a receipted refusal. A test compares the names, and those of _SENTENCES, with the table.
 ADVICE: Mapping[str, str] = {
     "operator_required": "Only an operator may do this: use the operator's profile: --home DATA/operator",
     "agent_not_found": "No such key is in force (never enrolled, or removed already): tallystick agent list",
+    "scheme_busy": "A lease, a ticket or a delay of this scheme lives: see tallystick wait; try again without them.",
+    "name_not_allowed": "Names beyond ASCII need an operator's word: tallystick scheme set SCHEME --unicode",
+    "mode_not_allowed": "What is append-only is neither written nor deleted: --mode append, or --mode read",
     "ledger_disputed": "Two histories of this ledger are known and nothing is granted: ask its operator.",
     "lease_unknown": "See what you hold: tallystick lease list",
     "lease_not_yours": "Only its holder may renew or release it: tallystick lease list",
     "lease_released": "It was released and does not come back: acquire again.",
     "lease_expired": "It ran out: stop the work it covered, then acquire again.",
+    "lease_transferred": "It was handed over and is another's now: tallystick lease list",
+    "lease_changed": "It went over to another mode under another id: tallystick lease list",
     "lease_mismatch": "Name exactly the resources it was granted for: tallystick lease list",
     "not_holder": "You hold no lease on exactly these resources: tallystick lease list",
+    "not_offered": "Nobody offers you this lease: its holder does that with tallystick lease transfer",
+    "hold_exceeded": "It had its longest time and others wait: let it end, then queue again with --wait 60s.",
+    "too_many_held": "This key holds as much as one key may: give something back, see tallystick lease list",
+    "ticket_unknown": "There is no such ticket, or it ended a day ago: queue again.",
+    "ticket_not_yours": "The ticket is another key's: see tallystick wait",
+    "ticket_ended": "It was served, cancelled, or not claimed in time: see tallystick lease list, or queue again.",
     "decision_failed": "The gateway could not decide, and granted nothing: tell its operator the entry's number.",
 }
 _KINDS: tuple[tuple[type[ClientError], int], ...] = (
-    (LeaseHeld, HELD),
+    (Deadlock, DEADLOCK),
+    (InTheWay, HELD),
+    (AlreadyWaiting, HELD),
+    (StillWaiting, HELD),
     (HeldHere, HELD),
     (LeaseLost, LOST),
     (Unreachable, UNREACHABLE),
@@ -66,6 +93,7 @@ _KINDS: tuple[tuple[type[ClientError], int], ...] = (
     (ProfileError, PROFILE),
 )
 _NAMES: tuple[tuple[type[ClientError], str], ...] = (
+    (StillWaiting, "still_waiting"),
     (NotHeld, "not_held"),
     (HeldHere, "held_here"),
     (LeaseLost, "lease_lost"),
@@ -94,22 +122,115 @@ def exit_table() -> str:
 
 def explain(error: ClientError) -> str:
     """Return what happened and what to do next, for a person; strings from outside are escaped."""
-    if isinstance(error, LeaseHeld):
-        return _explain_held(error)
     if isinstance(error, HeldHere):
         return f"{escape(str(error))}\nWait with --wait 60s, or give what runs beside it a key of its own (--home)."
+    if isinstance(error, StillWaiting):
+        return _explain_waiting(error)
     if isinstance(error, Refused):
+        say = _SENTENCES.get(error.error)
+        if say is not None:
+            return say(error)
         return f"refused: {escape(error.error)} (entry {error.receipt.seq}). {ADVICE.get(error.error, '')}".strip()
     return "\n".join(escape(line) for line in str(error).splitlines())
 
 
 def _explain_held(held: LeaseHeld) -> str:
-    holder = f"{escape(held.holder_name)} ({held.holder})" if held.holder_name else held.holder
     others = f", and {held.conflicts - 1} more in the way" if held.conflicts > 1 else ""
     return (
-        f"{escape(held.resource)} is held by {holder} until {moment(held.expires_at_ms)} unless renewed"
-        f"{others}.\nTry again in {held.retry_after_ms} ms, wait with --wait 60s, or see who waits: tallystick wait"
+        f"{escape(held.resource)} is held by {_who(held.holder, held.holder_name)} until "
+        f"{moment(held.expires_at_ms)} unless renewed{others}.\n"
+        f"It is a {held.conflict.get('mode')} lease on {escape(str(held.conflict.get('heldAs')))}, token "
+        f"{held.conflict.get('fencingToken')}.\n{_again(held)}"
     )
+
+
+def _explain_deadlock(deadlock: Deadlock) -> str:
+    """Who waits for whom, as a ring, and the way out."""
+    rows = deadlock.cycle
+    ring = "".join(_ring_line(row, rows[(at + 1) % len(rows)]) for at, row in enumerate(rows))
+    order = shlex.join(deadlock.acquire_order)
+    return (
+        f"waiting for {escape(deadlock.resource)} would never end (entry {deadlock.receipt.seq}):\n{ring}"
+        f"Give back what you hold of these, then take all you need in one request, or in this order:\n  {escape(order)}"
+    )
+
+
+def _ring_line(row: Waits, following: Waits) -> str:
+    """One waits for the next; the last one for the first."""
+    behind = f"behind ticket {row.ahead_id}" if row.ahead_id else f"token {row.fencing_token}"
+    return f"  {row.actor} waits for {escape(row.resource)} ({row.mode}), {behind} of {following.actor}\n"
+
+
+def _explain_delay(delayed: LockDelayed) -> str:
+    return (
+        f"{escape(delayed.resource)} was held by {delayed.holder} until its lease ran out or was broken; others "
+        f"have to wait until {moment(delayed.delay_until_ms)}, in case its work goes on.\n{_again(delayed)}"
+    )
+
+
+def _explain_queued(queued: Queued) -> str:
+    ahead = queued.ahead
+    return (
+        f"others wait in line for {escape(queued.resource)}: ticket {ahead.get('ticketId')} of {ahead.get('actor')} "
+        f"comes first.\n{_again(queued)}"
+    )
+
+
+def _explain_full(full: QueueFull) -> str:
+    return f"there is no room in line (entry {full.receipt.seq}). Come back in {full.retry_after_ms} ms."
+
+
+def _explain_already(already: AlreadyWaiting) -> str:
+    ticket = already.ticket_id
+    return (
+        f"this key waits in line for one of these already, with ticket {ticket}.\n"
+        f"Go on with it: tallystick wait claim {ticket}, or leave the line: tallystick wait cancel {ticket}"
+    )
+
+
+def _explain_broken(broken: LeaseBroken) -> str:
+    where = "" if broken.ended_seq is None else f" (entry {broken.ended_seq} says who and why)"
+    return f"an operator broke this lease{where}. Stop the work it covered, ask the operator, then acquire again."
+
+
+def _explain_stale(stale: TokenStale) -> str:
+    if not stale.conflict:
+        return f"refused: token_stale (entry {stale.receipt.seq}). No live lease has that token: see tallystick wait"
+    return (
+        f"refused: token_stale (entry {stale.receipt.seq}). The lease there now is {stale.conflict.get('leaseId')} of "
+        f"{_who(stale.holder, stale.holder_name)}, token {stale.conflict.get('fencingToken')}: look again."
+    )
+
+
+def _explain_waiting(waiting: StillWaiting) -> str:
+    ticket = waiting.ticket
+    return (
+        f"not yet: ticket {ticket.ticket_id} is number {ticket.position} in line, kept until "
+        f"{moment(ticket.poll_by_ms)}.\n"
+        f"Go on with: tallystick wait claim {ticket.ticket_id}, or leave the line: tallystick wait cancel "
+        f"{ticket.ticket_id}"
+    )
+
+
+def _again(refused: InTheWay) -> str:
+    return f"Try again in {refused.retry_after_ms} ms, wait in line with --wait 60s, or see who waits: tallystick wait"
+
+
+def _who(did: str, name: str | None) -> str:
+    return f"{escape(name)} ({did})" if name else did
+
+
+# The refusals that need more than a row of ADVICE; each function takes the exception that errors.py has for the name.
+_SENTENCES: Mapping[str, Callable[[Any], str]] = {
+    "lease_held": _explain_held,
+    "deadlock": _explain_deadlock,
+    "lock_delayed": _explain_delay,
+    "queued": _explain_queued,
+    "queue_full": _explain_full,
+    "already_waiting": _explain_already,
+    "lease_broken": _explain_broken,
+    "token_stale": _explain_stale,
+}
 
 
 def moment(time_ms: int) -> str:

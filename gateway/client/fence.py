@@ -14,14 +14,18 @@ House rules of this file:
 
 * Every fact comes from a verified leaf, included or better. A receipt is public and therefore no ticket: the caller
   proves to be its actor by answering a fresh challenge, or by having signed this very write.
-* Refused is a lower token of *another* actor, on a lease covering the object, in a mode that may not share. One's own
-  older receipt is no danger to oneself.
+* Refused is a lower token of *another* actor, on a lease that overlaps the one shown, in a mode that may not share with
+  it: two such leases never live together, so the older one had ended before the newer one began. One's own older
+  receipt is no danger to oneself.
+* Names are compared as the ledger compares them: sub-trees cover what lies below, and a scheme that folds case (the
+  leaf says so) has one key for both spellings.
+* A lease permits what is no more than its mode: read < append < write < delete.
 * Recorded before the write and durable (fsync) before `permit` is entered: after a crash the guard knows more than was
   written, never less.
 * The guard can't see a lease that it was never shown, nor that one was released early. It orders writers; it doesn't
   replace the lease.
 
-Source: docs/protocol.md 8; security.md §3; scenarios 11 and 12.
+Source: docs/protocol.md 8; security.md §3; scenarios 11, 12, 24, 26, L33, L48.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from gateway.client.errors import Fenced
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from keys.signing import SigningKey
 from verifier.did import decode_did
-from verifier.entries import check_resource, full_type
+from verifier.entries import HOLDING, MODES, check_resource, covers, key_of, may_share, overlaps, rows_of, scheme_of
 from verifier.keyring import Keyring
 from verifier.sig import is_valid
 from verifier.wire import encode_canonical
@@ -48,12 +52,7 @@ from verifier.wire import encode_canonical
 CHALLENGES_MAX = 4_096  # open ones; the oldest is forgotten, and its caller asks for another
 # A holiday (30 s) and the two clocks (30 s) may put the effective end later than the printed one.
 LATE_MS = 60_000
-_GRANTS = frozenset(full_type(name) for name in ("lease.granted", "lease.extended", "lease.renewed"))
-# Pairs of modes that may hold together, by class of the scheme. Source: coordination.md 1, decisions.md §21.
-_SHARING = {
-    "read-safe": {frozenset({"read"})},
-    "append-only": {frozenset({"read"}), frozenset({"append"}), frozenset({"read", "append"})},
-}
+# `resource` is the key of a leased name.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pinned (ledger TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS fence (
@@ -72,6 +71,19 @@ class Permit:
     mode: str
     actor: str
     token: int
+    is_folding: bool = False
+
+    @property
+    def key(self) -> str:
+        return key_of(self.resource, self.is_folding)
+
+    def covers(self, object_name: str) -> bool:
+        """Say whether this lease covers an object: the same name, or one inside its sub-tree (`…/**`)."""
+        return covers(self.key, key_of(object_name, self.is_folding))
+
+    def may_share(self, scheme_class: str, mode: str) -> bool:
+        """Say whether another lease may live beside it, by the classes that both leaves name."""
+        return all(may_share(each, self.mode, mode) for each in (self.scheme_class, scheme_class))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +119,8 @@ def sign_write(key: SigningKey, content: bytes, resource: str, receipt: bytes) -
     return SignedWrite(digest, key.sign(_message("write", digest.hex(), resource, receipt)))
 
 
-def covers(leased: str, object_name: str) -> bool:
-    """Return whether a lease on `leased` covers an object: the same name, or a sub-tree (`…/**`) that contains it."""
-    return leased in _covering_names(object_name)
-
-
-def may_share(scheme_class: str, mode: str, other: str) -> bool:
-    """Return whether two modes may hold together in a scheme of this class; an unknown class is exclusive."""
-    return frozenset({mode, other}) in _SHARING.get(scheme_class, ())
-
-
 class FenceGuard:
-    """Remembers, per leased name, class and mode, the newest tokens it was shown; pinned to one ledger for ever.
+    """Remembers, per key of a leased name, class and mode, the newest tokens shown; pinned to one ledger for ever.
 
     `path` is a file of its own (made on first use); without one the memory ends with the process, which is right only
     when the protected thing does too. Blocking: a permit costs one fsync and keeps other processes on the same file
@@ -155,21 +157,28 @@ class FenceGuard:
             self._challenges.popitem(last=False)
         return challenge
 
-    def check(self, receipt: bytes, resource: str, proof: Proof) -> VerifiedReceipt:
+    def check(self, receipt: bytes, resource: str, proof: Proof, *, mode: str = "write") -> VerifiedReceipt:
         """Return the verified receipt if its holder may write `resource` now; Fenced or AnswerRefused otherwise.
+
+        `mode` is what is about to be done: read, append, write or delete.
 
         A newer token may come between this check and the write: where that matters, write inside `permit`.
         """
-        with self.permit(receipt, resource, proof) as verified:
+        with self.permit(receipt, resource, proof, mode=mode) as verified:
             return verified
 
     @contextmanager
-    def permit(self, receipt: bytes, resource: str, proof: Proof) -> Iterator[VerifiedReceipt]:
-        """Check, record, and hold the guard's lock while the body writes: a newer token waits until it is done."""
+    def permit(self, receipt: bytes, resource: str, proof: Proof, *, mode: str = "write") -> Iterator[VerifiedReceipt]:
+        """Check, record, and hold the guard's lock while the body writes: a newer token waits until it is done.
+
+        `resource` is the object, or a whole sub-tree of objects (`…/**`) when all of it is touched.
+        """
         verified = open_receipt(receipt, self._keyring)
         permit = self._permit_of(verified, resource)
+        if MODES.index(permit.mode) < MODES.index(mode):
+            raise Fenced(f"the lease of entry {verified.seq} is for {permit.mode}, not for {mode}")
         self._check_proof(verified, receipt, resource, proof)
-        with self._admitted(permit, resource):
+        with self._admitted(permit):
             yield verified
 
     def check_token_between_trusted_callers(self, permit: Permit, resource: str) -> None:
@@ -178,9 +187,9 @@ class FenceGuard:
         Anybody can name a number: for callers in one process that trust each other, never for one that came over a
         network.
         """
-        if not covers(permit.resource, resource):
+        if not permit.covers(resource):
             raise Fenced(f"a lease on {permit.resource} does not cover {resource}")
-        with self._admitted(permit, resource):
+        with self._admitted(permit):
             return
 
     def close(self) -> None:
@@ -189,15 +198,17 @@ class FenceGuard:
 
     def _permit_of(self, verified: VerifiedReceipt, resource: str) -> Permit:
         leaf = verified.leaf
-        if leaf.type not in _GRANTS:
+        if leaf.type not in HOLDING:
             raise Fenced(f"entry {leaf.seq} is {leaf.type}, which grants nothing")
         check_resource(resource)
-        leased = next((name for name in verified.resources if covers(name, resource)), None)
-        if leased is None:
+        # The widest name that covers the object: it says the most about whom this lease excludes.
+        names = sorted(verified.resources, key=lambda name: (name.count("/"), name))
+        permit = next((each for name in names if (each := _permit(verified, name)).covers(resource)), None)
+        if permit is None:
             raise Fenced(f"the lease of entry {leaf.seq} does not cover {resource}")
         if self._wall_ms() >= leaf.number("expiresAtMs") + LATE_MS:
             raise Fenced(f"the lease of entry {leaf.seq} ended: show the receipt of its newest renewal")
-        return Permit(leased, _class_of(verified, leased), leaf.text("mode"), leaf.actor, leaf.number("fencingToken"))
+        return permit
 
     def _check_proof(self, verified: VerifiedReceipt, receipt: bytes, resource: str, proof: Proof) -> None:
         if isinstance(proof, Answer):
@@ -211,11 +222,11 @@ class FenceGuard:
             raise Fenced("the caller did not prove to be the holder that the receipt names")
 
     @contextmanager
-    def _admitted(self, permit: Permit, resource: str) -> Iterator[None]:
+    def _admitted(self, permit: Permit) -> Iterator[None]:
         """One transaction: refuse or record, let the body work, commit (a token once seen stays seen)."""
         self._begin()
         try:
-            self._refuse_older(permit, resource)
+            self._refuse_older(permit)
             self._record(permit)
         except BaseException:
             self._memory.execute("ROLLBACK")
@@ -223,7 +234,7 @@ class FenceGuard:
         self._memory.execute("COMMIT")
         self._begin()
         try:
-            self._refuse_older(permit, resource)  # another process may have come between the two transactions
+            self._refuse_older(permit)  # another process may have come between the two transactions
             yield
         finally:
             self._memory.execute("COMMIT")
@@ -234,23 +245,24 @@ class FenceGuard:
         except sqlite3.OperationalError as error:
             raise Fenced(f"the guard is busy with another write ({error}); try again") from error
 
-    def _refuse_older(self, permit: Permit, resource: str) -> None:
-        names = _covering_names(resource)
+    def _refuse_older(self, permit: Permit) -> None:
+        names, first, last = _near(permit.key)
         marks = ", ".join("?" * len(names))
         rows = self._memory.execute(
-            f"SELECT resource, mode, actor, token FROM fence WHERE resource IN ({marks}) AND actor <> ? AND token > ?",
-            (*names, permit.actor, permit.token),
+            f"SELECT resource, class, mode, actor, token FROM fence WHERE actor <> ? AND token > ? "
+            f"AND (resource IN ({marks}) OR resource >= ? AND resource < ?)",
+            (permit.actor, permit.token, *names, first, last),
         )
-        for leased, mode, actor, token in rows.fetchall():
-            if not may_share(permit.scheme_class, permit.mode, mode):
-                raise Fenced(f"token {permit.token} is older than {token}, which {actor} has shown for {leased}")
+        for key, scheme_class, mode, actor, token in rows.fetchall():
+            if overlaps(key, permit.key) and not permit.may_share(scheme_class, mode):
+                raise Fenced(f"token {permit.token} is older than {token}, which {actor} has shown for {key}")
 
     def _record(self, permit: Permit) -> None:
         """Keep the highest token of this actor, and forget actors that can't decide anything any more.
 
         Of one name, class and mode only the newest token matters, and, to its own actor, the newest of somebody else.
         """
-        place = (permit.resource, permit.scheme_class, permit.mode)
+        place = (permit.key, permit.scheme_class, permit.mode)
         self._memory.execute(
             "INSERT INTO fence VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET token = max(token, excluded.token)",
             (*place, permit.actor, permit.token),
@@ -270,22 +282,33 @@ class FenceGuard:
             raise Fenced(f"this guard's file belongs to the ledger {pinned}: tokens of two ledgers can't be compared")
 
 
-def _class_of(verified: VerifiedReceipt, leased: str) -> str:
-    """Return the class that the grant's leaf names for the scheme; exclusive when it names none."""
-    scheme = leased.partition(":")[0]
-    rows = verified.leaf.value.get("schemes")
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, dict) and row.get("name") == scheme:
-            return str(row.get("class"))
-    return "exclusive"
+def _permit(verified: VerifiedReceipt, leased: str) -> Permit:
+    """Return what a verified lease says under one of its names; its leaf has a row for each scheme."""
+    leaf = verified.leaf
+    row = next(row for row in rows_of(leaf.value.get("schemes")) if row["name"] == scheme_of(leased))
+    return Permit(
+        leased,
+        str(row["class"]),
+        leaf.text("mode"),
+        leaf.actor,
+        leaf.number("fencingToken"),
+        row["isFolding"] is True,
+    )
 
 
-def _covering_names(object_name: str) -> tuple[str, ...]:
-    """Return every leased name that covers an object: itself, itself and each of its folders as a sub-tree."""
-    scheme, _, path = object_name.partition(":")
-    segments = path.split("/")
+def _near(key: str) -> tuple[tuple[str, ...], str, str]:
+    """Return where to look for keys that may overlap `key`: itself and the sub-trees around it, and what lies inside.
+
+    The range, from its first text to before its last, is empty for a plain name: below it lies only its own sub-tree.
+    """
+    scheme, _, path = key.partition(":")
+    segments = path.removesuffix("**").removesuffix("/").split("/")
     trees = ["/".join([*segments[:count], "**"]) for count in range(len(segments) + 1)]
-    return (object_name, *(f"{scheme}:{tree}" for tree in trees))
+    names = (key, *(f"{scheme}:{tree}" for tree in trees))
+    if not key.endswith("**"):
+        return names, "", ""
+    inside = key[:-2]  # ends with the slash or the colon
+    return (*names, inside[:-1]), inside, inside[:-1] + chr(ord(inside[-1]) + 1)
 
 
 def _message(kind: str, word: str, resource: str, receipt: bytes) -> bytes:

@@ -9,26 +9,40 @@ House rules of this file:
 * Lost is loud. Leaving `async with` raises LeaseLost when the body did not end by an exception of its own.
 * One key holds a resource once on one machine: from before the first request until after the release this lease has
   the locks of claim.py. A lease that was lost keeps them until its work has ended.
+* A lease that goes over to another mode (`change`) gets an id and a token of its own. Heartbeats, changes and the
+  release take turns, so none of them speaks of a lease that has just been replaced; a change that is cancelled is
+  finished all the same, for nobody could say otherwise which of the two leases is held.
+* A lease past its longest time (`hold_exceeded`) is still ours until its end: the work may finish, and is told.
 * A release is retried until the gateway confirms it or trust has ended; an unconfirmed one costs only the rest of the
   ttl, so it is logged and not raised.
 
 A busy event loop: heartbeats are a task of the same loop. Work that blocks it for longer than two thirds of the ttl
 loses the lease, which is noticed the moment the work looks. Put blocking work into a thread, or take a longer ttl.
-Source: docs/protocol.md 20; scenarios 20, L8, L10, L17, L19, L24, L25, L33, L52.
+Source: docs/protocol.md 20; scenarios 20, L8, L10, L17, L19, L22, L24, L25, L33, L48, L52.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from gateway.client.claim import claim_until
-from gateway.client.errors import AnswerRefused, ClientError, LeaseLost, Refused, RequestRejected, Unreachable
+from gateway.client.errors import (
+    AnswerRefused,
+    ClientError,
+    HoldExceeded,
+    LeaseEnded,
+    LeaseLost,
+    Refused,
+    RequestRejected,
+    Unreachable,
+)
 from gateway.client.fence import answer_challenge
+from gateway.client.line import Wish
 from gateway.client.trust import HELD_TTL_MS_MIN, Grant, beat_period_ms
 
 if TYPE_CHECKING:  # agent.py makes these
@@ -51,18 +65,17 @@ class HeldLease:
     def __init__(
         self,
         agent: Agent,
-        resources: str | Sequence[str],
+        wish: Wish,
         *,
-        ttl_ms: int,
         wait_ms: int,
         on_lost: OnLost | None = None,
         on_grant: OnGrant | None = None,
     ) -> None:
-        if ttl_ms < HELD_TTL_MS_MIN:
+        if wish.ttl_ms < HELD_TTL_MS_MIN:
             raise ValueError(f"a held lease needs ttl_ms of at least {HELD_TTL_MS_MIN}: a second of it is margin")
         self._agent = agent
-        self._asked = (resources,) if isinstance(resources, str) else tuple(resources)
-        self._ttl_ms = ttl_ms
+        self._wish = wish
+        self._ttl_ms = wish.ttl_ms
         self._wait_ms = wait_ms
         self._on_lost = on_lost
         self._on_grant = on_grant
@@ -70,6 +83,7 @@ class HeldLease:
         self._heartbeats: asyncio.Task[None] | None = None
         self._group = asyncio.TaskGroup()
         self._locks = ExitStack()
+        self._turn = asyncio.Lock()  # of renewals, changes and the release
         self._is_released = False
         # Why trust will have ended if nothing better comes in time: only a blocked loop leaves this word standing.
         self._doubt = "blocked"
@@ -91,8 +105,12 @@ class HeldLease:
 
     @property
     def fencing_token(self) -> int:
-        """The number that goes with every write; it stays the same as long as the lease is held."""
+        """The number that goes with every write; it stays the same as long as the lease is held in one mode."""
         return self.grant.fencing_token
+
+    @property
+    def mode(self) -> str:
+        return self.grant.mode
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -146,7 +164,7 @@ class HeldLease:
         agent = self._agent
         deadline_ms = agent.clock.steady_ms() + self._wait_ms
         locks = await claim_until(
-            agent.profile, self._asked, deadline_ms, clock=agent.clock, jitter=agent.caller.jitter
+            agent.profile, self._wish.resources, deadline_ms, clock=agent.clock, jitter=agent.caller.jitter
         )
         with locks:  # until it is ours
             grant = await self._acquire(max(0, deadline_ms - agent.clock.steady_ms()))
@@ -157,7 +175,10 @@ class HeldLease:
         return self
 
     async def _acquire(self, wait_ms: int) -> Grant:
-        grant = await self._agent.acquire(self._asked, ttl_ms=self._ttl_ms, wait_ms=wait_ms)
+        wish = self._wish
+        grant = await self._agent.wait_for(
+            wish.resources, mode=wish.mode, ttl_ms=wish.ttl_ms, wait_ms=wait_ms, on_deadlock=wish.on_deadlock
+        )
         if grant.trust_ends_ms > self._agent.clock.steady_ms():
             return grant
         # The answer took longer than the trust it gives: renew before anything is done under it.
@@ -188,15 +209,51 @@ class HeldLease:
             return
         if self._heartbeats is not None:
             self._heartbeats.cancel()
-        until_ms = self._agent.clock.steady_ms() + RELEASE_MS
-        try:
-            await self._agent.release(self.resources, self.lease_id, until_ms=until_ms)
-        except Refused as refused:
-            self._lose(refused.error)  # it was not ours any more, whatever we believed
-        except (Unreachable, RequestRejected) as error:
-            _log.warning("lease %s was not released, it runs out by itself: %s", self.lease_id, error)
-        self._is_released = True
-        self._locks.close()
+        async with self._turn:
+            until_ms = self._agent.clock.steady_ms() + RELEASE_MS
+            try:
+                await self._agent.release(self.resources, self.lease_id, until_ms=until_ms)
+            except Refused as refused:
+                self._lose(refused.error)  # it was not ours any more, whatever we believed
+            except (Unreachable, RequestRejected) as error:
+                _log.warning("lease %s was not released, it runs out by itself: %s", self.lease_id, error)
+            self._is_released = True
+            self._locks.close()
+
+    async def change(self, mode: str) -> Grant:
+        """Go over to another mode: a stronger one (others must be gone) or a weaker one (lets others in).
+
+        From its return on this lease has another id and another token; receipts from before open no guard once another
+        has written. LeaseHeld, Deadlock, LockDelayed or Queued: it stays as it was. LeaseLost when trust has ended,
+        also while the change was under way.
+        """
+        self.check()
+        outcome = await asyncio.shield(self._group.create_task(self._change(mode)))
+        if isinstance(outcome, ClientError):
+            raise outcome
+        self.check()
+        return outcome
+
+    async def _change(self, mode: str) -> Grant | ClientError:
+        """Return the lease in its new mode, or why there is none: a task of the group must not fail."""
+        async with self._turn:
+            held = self.grant
+            try:
+                grant = await self._agent.renew(
+                    held.lease_id, mode=mode, ttl_ms=self._ttl_ms, until_ms=held.trust_ends_ms
+                )
+                if (grant.resources, grant.mode) != (held.resources, mode):
+                    raise AnswerRefused(f"entry {grant.receipt.seq} is another lease than the one that was to change")
+            except (LeaseEnded, AnswerRefused) as error:
+                self._lose(error.error if isinstance(error, LeaseEnded) else type(error).__name__)
+                return error
+            except ClientError as error:
+                return error
+            if self.is_trusted:
+                self._take(grant)
+            else:
+                self._grant = grant  # too late to be relied on, in time to be given back
+            return grant
 
     async def _beat(self) -> None:
         """Renew at a third of the ttl until trust ends; an error in one beat never ends the beating."""
@@ -210,29 +267,46 @@ class HeldLease:
 
     async def _renew(self) -> bool:
         """Renew once, retrying until trust ends; return whether the lease is still trusted."""
+        async with self._turn:
+            rest_ms = await self._renew_in_turn()
+        await self._nap(rest_ms)
+        return self.is_trusted
+
+    async def _renew_in_turn(self) -> int:
+        """Return how long to rest before the next beat may be tried."""
         until_ms = self.grant.trust_ends_ms
         self._doubt = "unreachable"
         try:
             grant = await self._agent.renew(self.lease_id, ttl_ms=self._ttl_ms, until_ms=until_ms)
             self._check_same(grant)
+        except HoldExceeded as refused:
+            self._doubt = refused.error
+            return beat_period_ms(self.grant.ttl_ms)  # whoever waits may leave
         except Refused as refused:
             self._lose(refused.error)
         except Unreachable as error:
             self._doubt = error.reason
-            while self.is_trusted:
-                await self._agent.clock.sleep(min(self.trust_ends_in_ms, NAP_MS))
+            return self.trust_ends_in_ms
         except ClientError as error:
             # Unproven answers, a split view, a key that was removed: nothing that one more try would mend.
             _log.error("lease %s can't be renewed: %s", self.lease_id, error)
             self._lose(type(error).__name__)
         else:
             self._extend(grant)
-        return self.is_trusted
+        return 0
+
+    async def _nap(self, duration_ms: int) -> None:
+        """Rest for a while, in short naps, and no longer than trust lasts."""
+        clock = self._agent.clock
+        end_ms = clock.steady_ms() + duration_ms
+        while self.is_trusted and clock.steady_ms() < end_ms:
+            await clock.sleep(min(self.trust_ends_in_ms, end_ms - clock.steady_ms(), NAP_MS))
 
     def _check_same(self, renewed: Grant) -> None:
-        """A renewal moves the end and nothing else: token and resources stay (docs/protocol.md 8.2)."""
+        """A renewal moves the end and nothing else: token, resources and mode stay (docs/protocol.md 8.2)."""
         held = self.grant
-        if (renewed.fencing_token, renewed.resources) != (held.fencing_token, held.resources):
+        same = (held.fencing_token, held.resources, held.mode)
+        if (renewed.fencing_token, renewed.resources, renewed.mode) != same:
             raise AnswerRefused(f"entry {renewed.receipt.seq} renews {self.lease_id} with other resources or token")
 
     async def _prove_history(self) -> None:

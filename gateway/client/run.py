@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gateway.client.agent import Agent
+from gateway.client.agent import MODE_DEFAULT, Agent
 from gateway.client.clock import Clock
 from gateway.client.exits import LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE
 from gateway.client.lease import HeldLease
@@ -46,6 +46,7 @@ class Job:
     ttl_ms: int
     wait_ms: int
     receipt_path: Path | None = None
+    mode: str = MODE_DEFAULT
 
 
 def grace_ms(ttl_ms: int) -> int:
@@ -65,6 +66,7 @@ async def run(agent: Agent, job: Job) -> int:
         try:
             lease = agent.lease(
                 job.resources,
+                mode=job.mode,
                 ttl_ms=job.ttl_ms,
                 wait_ms=job.wait_ms,
                 on_grant=lambda grant: _keep_receipt(path, grant),

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from gateway.client.agent import Agent
-from gateway.client.errors import ClientError, Refused
+from gateway.client.errors import ClientError, StillWaiting
 from gateway.client.exits import SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain
 from gateway.client.profile import default_home, open_profile
+from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
 from gateway.client.words import error_facts
 from verifier.verdict import escape
@@ -28,7 +29,9 @@ from verifier.wire import Malformed
 
 Handler = Callable[[argparse.Namespace], Coroutine[object, object, int]]
 
-_ADVISED = re.compile(r"tallystick (?:lease list|wait|agent list)\b")
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h)", re.ASCII)
+_ADVISED = re.compile(r"tallystick (?:lease list|wait(?: claim T\d+| cancel T\d+)?|agent list)\b")
 
 
 def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> int:
@@ -54,11 +57,12 @@ def _tell(command: str, arguments: argparse.Namespace, facts: Mapping[str, objec
 
 
 def _keep_refusal(error: ClientError, arguments: argparse.Namespace) -> None:
-    """A refusal has a receipt like any decision, and --receipt asks for it."""
+    """A refusal and a place in line have receipts like any decision, and --receipt asks for them."""
     path = getattr(arguments, "receipt", None)
-    if isinstance(error, Refused) and path is not None:
-        with suppress(OSError):  # the refusal itself is the news
-            replace_file(path, error.receipt.data)
+    receipt = error.ticket.receipt if isinstance(error, StillWaiting) else getattr(error, "receipt", None)
+    if path is not None and isinstance(receipt, VerifiedReceipt):
+        with suppress(OSError):  # the outcome itself is the news
+            replace_file(path, receipt.data)
 
 
 def patient(home: Path) -> Agent:
@@ -74,6 +78,14 @@ def patient(home: Path) -> Agent:
 
 
 # -- parsers -----------------------------------------------------------------------------------------------------------
+
+
+def duration_ms(text: str) -> int:
+    """Return the milliseconds of a duration such as 500ms, 30s, 5m or 1h; a bare number is refused."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 500ms, 30s, 5m or 1h")
+    return int(match[1]) * _UNITS_MS[match[2]]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -35,7 +35,10 @@ def beat_period_ms(ttl_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A verified grant, extension or renewal. `sent_ms` is the steady-clock instant of its call's first attempt."""
+    """A verified grant, extension or renewal. `sent_ms` is the steady-clock instant of its call's first attempt.
+
+    For a lease that was claimed from a queue the call is the claim, and the time it was kept waiting counts.
+    """
 
     receipt: VerifiedReceipt
     sent_ms: int
@@ -51,6 +54,10 @@ class Grant:
     @property
     def fencing_token(self) -> int:
         return self.receipt.leaf.number("fencingToken")
+
+    @property
+    def mode(self) -> str:
+        return self.receipt.leaf.text("mode")
 
     @property
     def ttl_ms(self) -> int:

@@ -1,9 +1,9 @@
 """How long to wait before asking again: pure arithmetic, the randomness comes in.
 
-Two waits. After a *refusal* (somebody holds the lease) the ledger's own advice counts: `stampede.waitMs` while it
-admits the caller, `retryAfterMs` from then on, with full jitter on top, so that fifty agents refused in one batch don't
-come back in one batch. After *silence* (no answer, 429, 503) exponential back-off with full jitter, never below the
-gateway's Retry-After.
+Two waits, for those who stand in no line (line.py). After a *refusal* (somebody is in the way) the ledger's own advice
+counts: `stampede.waitMs` while it admits the caller, `retryAfterMs` from then on, with full jitter on top, so that
+fifty agents refused in one batch don't come back in one batch. After *silence* (no answer, 429, 503) exponential
+back-off with full jitter, never below the gateway's Retry-After.
 Source: docs/protocol.md, waiting; scenario 33 (identical waits stay synchronised for ever).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.client.errors import LeaseHeld
+from gateway.client.errors import InTheWay
 
 BACKOFF_BASE_MS = 100
 BACKOFF_MAX_MS = 5_000
@@ -23,10 +23,10 @@ LOOK_MS = 1_000  # between looks at the wait view while the ledger wants no more
 Jitter = Callable[[], float]
 
 
-def pause_after_refusal_ms(held: LeaseHeld, jitter: Jitter) -> int:
+def pause_after_refusal_ms(refused: InTheWay, jitter: Jitter) -> int:
     """Return the wait before the next acquire: never shorter than advised, up to one `waitMs` longer."""
-    advice = held.stampede
-    advised_ms = advice.wait_ms if advice.is_admitted else held.retry_after_ms
+    advice = refused.stampede
+    advised_ms = advice.wait_ms if advice.is_admitted else refused.retry_after_ms
     return advised_ms + int(jitter() * advice.wait_ms)
 
 

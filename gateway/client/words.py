@@ -6,10 +6,12 @@ sentence around it claims nothing.
 
 from __future__ import annotations
 
-from gateway.client.errors import ClientError, Refused, RequestRejected
+from gateway.client.errors import ClientError, Refused, RequestRejected, StillWaiting
 from gateway.client.exits import code_name, moment
 from gateway.client.join import Joined
 from gateway.client.receipts import VerifiedReceipt
+from gateway.client.score import TrustChange
+from verifier.entries import HOLDING
 from verifier.verdict import escape
 from verifier.wire import JsonObject, JsonValue
 
@@ -21,10 +23,12 @@ _LEFT_OUT = frozenset({"request", "prev", "genesis", "durability", "principal", 
 def sentence(receipt: VerifiedReceipt) -> str:
     """Return what was decided, in one line, and in a second one what a holder needs."""
     leaf = receipt.leaf
-    what = leaf.type.split("/")[1]
-    line = f"{what}  {' '.join(receipt.resources)}  {leaf.text('leaseId')}  (entry {receipt.seq}, verified)"
-    if "ttlMs" in leaf.value:
-        line += f"\nfencing token {leaf.number('fencingToken')}  until {moment(leaf.number('expiresAtMs'))}"
+    named = (leaf.text("leaseId") or leaf.text("name"), leaf.text("ticketId"))
+    words = (leaf.type.split("/")[1], " ".join(receipt.resources), *named)
+    line = "  ".join(word for word in (*words, f"(entry {receipt.seq}, verified)") if word)
+    if leaf.type in HOLDING:
+        line += f"\n{leaf.text('mode')}  fencing token {leaf.number('fencingToken')}"
+        line += f"  until {moment(leaf.number('expiresAtMs'))}"
     return line
 
 
@@ -37,6 +41,8 @@ def error_facts(error: ClientError) -> JsonObject:
     """Return what a program may ask of a failure: the leaf of a refusal, the code of a problem, or its kind."""
     if isinstance(error, Refused):
         return facts(error.receipt)
+    if isinstance(error, StillWaiting):
+        return {**facts(error.ticket.receipt), "error": code_name(error)}
     return {"error": error.code if isinstance(error, RequestRejected) else code_name(error)}
 
 
@@ -55,15 +61,54 @@ def joined_text(joined: Joined, home_option: str = "") -> str:
     )
 
 
-def wait_line(row: JsonObject) -> str:
-    """Return one resource of the wait view."""
-    lease = row.get("lease")
-    waiting = objects(row.get("waiting"))
-    held = "free"
-    if isinstance(lease, dict):
-        held = f"held by {who(lease, 'holder', 'holderName')} until {shown_moment(lease.get('endsAtMs'))}"
+def wait_lines(row: JsonObject) -> list[str]:
+    """Return one resource of the wait view: who holds it, who is in line, who was refused lately."""
+    leases, queue, waiting = (objects(row.get(name)) for name in ("leases", "queue", "waiting"))
+    held = "; ".join(map(_held, leases)) or "free"
     others = ", ".join(who(waits, "actor", "actorName") for waits in waiting)
-    return f"{escape(str(row.get('resource')))}  {held}" + (f"; waiting: {others}" if others else "")
+    first = f"{escape(str(row.get('resource')))}  {held}" + (f"; waiting: {others}" if others else "")
+    return [first, *map(_place, queue)]
+
+
+def _held(lease: JsonObject) -> str:
+    under = f" as {lease['heldAs']}" if "heldAs" in lease else ""
+    return escape(
+        f"held by {who(lease, 'holder', 'holderName')}{under}, {lease.get('mode')}, {lease.get('leaseId')}, token "
+        f"{lease.get('fencingToken')}, until {shown_moment(lease.get('endsAtMs'))}"
+    )
+
+
+def _place(ticket: JsonObject) -> str:
+    wanted = f" for {ticket['resource']}" if "resource" in ticket else ""
+    return escape(
+        f"  {ticket.get('position')}. {ticket.get('ticketId')} of {who(ticket, 'actor', 'actorName')}{wanted}, "
+        f"{ticket.get('mode')}, {ticket.get('state')}, kept until {shown_moment(ticket.get('endsAtMs'))}"
+    )
+
+
+def deadlock_line(pair: JsonObject) -> str:
+    """Return two that wait for each other."""
+    actors, names = " and ".join(texts(pair.get("actors"))), " ".join(texts(pair.get("resources")))
+    return escape(f"deadlock: {actors} wait for each other, for {names}")
+
+
+def scheme_line(row: JsonObject) -> str:
+    """Return one scheme of the list."""
+    marks = [word for name, word in (("isFolding", "folding"), ("isUnicode", "unicode")) if row.get(name) is True]
+    times = f"lock-delay {row.get('lockDelayMs')} ms  max-hold {row.get('maxHoldMs')} ms"
+    return escape("  ".join((str(row.get("name")), str(row.get("class")), *marks, times)))
+
+
+def points(value: object) -> str:
+    """Return trust in points; the ledger counts thousandths."""
+    return f"{value / 1000:.3f}" if isinstance(value, int) else "?"
+
+
+def trust_line(change: TrustChange) -> str:
+    """Return one verified change of trust: when, why, by how much, what it left, and in which entry that stands."""
+    leaf = change.receipt.leaf
+    what = f"{leaf.type.split('/')[1]}  {' '.join(change.receipt.resources)}"
+    return f"{moment(leaf.time_ms)}  {what}  {change.change / 1000:+.3f}  {points(change.after)}  (entry {leaf.seq})"
 
 
 def who(row: JsonObject, did: str, name: str) -> str:

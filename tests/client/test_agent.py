@@ -185,7 +185,7 @@ async def test_a_refusal_carries_the_facts_of_its_verified_leaf(gateway: LocalGa
         with pytest.raises(LeaseHeld) as refused:
             await agent.acquire([FILE, OTHER])
     held = refused.value
-    live = gateway.live[FILE]
+    live = gateway.desk.on(FILE)
     assert (held.error, held.number, held.holder, held.holder_name) == ("lease_held", 408, BOB.did, "worker-7")
     assert (held.resource, held.expires_at_ms, held.conflicts) == (FILE, live.expires_at_ms, 1)
     assert (held.stampede.is_admitted, held.stampede.wait_ms, held.retry_after_ms) == (True, 25, 25)
@@ -210,7 +210,7 @@ async def test_a_waiter_that_may_not_try_looks_for_an_early_release(gateway: Loc
     await hold(gateway, ttl_ms=3_600_000)
     path = f"/api/v1/acp/coordination/wait?resource={FILE}"
     gateway.views[path] = {"resources": []}
-    gateway.refusals = 8
+    gateway.desk.refusals = 8
     start_ms = gateway.clock.steady_ms()
     async with gateway.agent() as agent:
         with pytest.raises(LeaseHeld):

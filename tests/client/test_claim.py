@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
+import random
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
 from gateway.client import claim as claims
 from gateway.client.agent import Agent
-from gateway.client.claim import HELD, claim, lock_path
+from gateway.client.claim import HELD, claim
 from gateway.client.errors import HeldHere, LeaseHeld, ProfileError, RequestRejected
 from gateway.client.exits import HELD as HELD_CODE
 from gateway.client.exits import exit_code_of, explain
@@ -23,7 +25,6 @@ from tests.client.world import (
     ALICE,
     BOB,
     FILE,
-    ORIGIN,
     RELEASE,
     Book,
     LocalGateway,
@@ -32,6 +33,7 @@ from tests.client.world import (
     lost_request,
     rest,
 )
+from verifier.entries import key_of, overlaps
 
 OTHER = "repo:app/src/b.py"
 TTL_MS = 30_000
@@ -213,10 +215,115 @@ def test_two_ledgers_in_one_folder_do_not_meet(tmp_path: Path) -> None:
         claim(there, [FILE]).close()
 
 
-def test_any_name_makes_a_file_name(tmp_path: Path) -> None:
+def test_any_name_can_be_claimed_before_anybody_judged_it(profile: Profile, home: Path | None) -> None:
     for name in ("lock:" + "x" * 2_000, "lock:../../etc", "lock:\ud800", ""):
-        assert lock_path(tmp_path, ORIGIN, name).parent == tmp_path / HELD
-        assert len(lock_path(tmp_path, ORIGIN, name).name) == 64 + len(".lock")
+        with claim(profile, [name]), pytest.raises(HeldHere):
+            claim(profile, [name])
+    assert left(home) == []
+
+
+OVERLAPS = [
+    ("a sub-tree and a name below it", "repo:a/**", "repo:a/b", True),
+    ("a sub-tree and its own folder", "repo:a/**", "repo:a", True),
+    ("a sub-tree and one inside it", "repo:a/**", "repo:a/b/**", True),
+    ("a whole scheme and a name of it", "repo:**", "repo:a/b", True),
+    ("two spellings", "repo:Src/A.py", "repo:src/a.py", True),
+    ("a sub-tree in another spelling", "repo:SRC/**", "repo:src/a.py", True),
+    ("a name and one that begins like it", "repo:app/**", "repo:apple", False),
+    ("a folder and a file below it, neither a sub-tree", "repo:a", "repo:a/b", False),
+    ("two schemes", "db:**", "repo:a", False),
+    ("two sub-trees side by side", "repo:a/**", "repo:b/**", False),
+]
+
+
+@pytest.mark.parametrize(("one", "two", "is_refused"), [row[1:] for row in OVERLAPS], ids=[row[0] for row in OVERLAPS])
+def test_what_overlaps_excludes_each_other(profile: Profile, one: str, two: str, is_refused: bool) -> None:
+    """Scenarios 24, 26 and 28: in both orders, and a name of a set is enough."""
+    for first, second in ((one, two), (two, one)):
+        with claim(profile, [first, "other:x"]):
+            if is_refused:
+                with pytest.raises(HeldHere) as refused:
+                    claim(profile, ["other:y", second])
+                assert refused.value.resource == second
+            else:
+                claim(profile, ["other:y", second]).close()
+
+
+def test_claims_by_chance_never_overlap_and_are_refused_for_no_other_reason(profile: Profile) -> None:
+    """Against the plainest rule: a claim is had if and only if none of its names overlaps one of a claim that lives."""
+    chance = random.Random(20)
+    names = [f"r:{path}" for path in ("a", "A", "a/b", "a/B", "a/b/c", "b", "**", "a/**", "a/b/**", "b/**", "ab")]
+    held: list[tuple[list[str], ExitStack]] = []
+    outcomes = set()
+    for _ in range(400):
+        if held and chance.random() < 0.5:
+            held.pop(chance.randrange(len(held)))[1].close()
+            continue
+        asked = chance.sample(names, chance.randint(1, 2))
+        keys = [key_of(name, True) for name in asked]
+        others = [key_of(name, True) for claimed, _ in held for name in claimed]
+        is_free = not any(overlaps(key, other) for key in keys for other in others)
+        try:
+            held.append((asked, claim(profile, asked)))
+            outcomes.add(True)
+            assert is_free
+        except HeldHere:
+            outcomes.add(False)
+            assert not is_free
+    for _, stack in held:
+        stack.close()
+    assert outcomes == {True, False}
+
+
+async def test_of_many_processes_that_come_at_once_exactly_one_wins(gateway: LocalGateway, tmp_path: Path) -> None:
+    """Two that see each other in the making would both go away; here looking and claiming is one step."""
+    (tmp_path / "go").mkdir()
+    script = """
+import sys
+from pathlib import Path
+from gateway.client.claim import claim
+from gateway.client.errors import HeldHere
+from tests.client.world import ALICE, Book
+profile = Book().profile(ALICE, Path(sys.argv[1]))
+print("up", flush=True)
+sys.stdin.readline()
+try:
+    held = claim(profile, [sys.argv[2]])
+    print("held", flush=True)
+    sys.stdin.read()
+except HeldHere:
+    print("refused", flush=True)
+"""
+    names = ["repo:a/**", "repo:a/b", "repo:A/b/c", "repo:**"]
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", script, tmp_path, name,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )
+        for name in names
+    ]  # fmt: skip
+    try:
+        told = []
+        for process in processes:
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"up\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+        for process in processes:
+            assert process.stdout is not None
+            told.append(await process.stdout.readline())
+        # repo:a/b and repo:A/b/c are neighbours, neither holds the other: both may win when no sub-tree did.
+        winners = {name for name, word in zip(names, told, strict=True) if word == b"held\n"}
+        assert winners in ({"repo:a/**"}, {"repo:**"}, {"repo:a/b", "repo:A/b/c"})
+        assert set(told) == {b"held\n", b"refused\n"}
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+    claim(gateway.book.profile(ALICE, tmp_path), names).close()
+    assert left(tmp_path) == [], "what the killed have left was swept"
 
 
 def test_a_folder_that_can_hold_no_locks_is_named(gateway: LocalGateway, tmp_path: Path) -> None:
@@ -226,35 +333,40 @@ def test_a_folder_that_can_hold_no_locks_is_named(gateway: LocalGateway, tmp_pat
 
 
 HOLDER = """
-import fcntl, os, sys
+import fcntl, json, os, sys
 file = open(sys.argv[1], "a+b")
 fcntl.flock(file, fcntl.LOCK_EX)
-file.write(sys.argv[2].encode() or str(os.getpid()).encode())
+row = {"names": [sys.argv[2]], "origin": sys.argv[3], "pid": os.getpid()}
+file.write(json.dumps(row).encode() if sys.argv[4] == "whole" else sys.argv[4].encode())
 file.flush()
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("written", ["", "-", "1x"])
+@pytest.mark.parametrize("written", ["whole", "", "-", "4711", '{"names": 1}', '{"names": ["repo:a'])
 async def test_a_process_that_dies_frees_what_it_held(gateway: LocalGateway, tmp_path: Path, written: str) -> None:
-    """Scenario 3: nobody has to clean up after kill −9, and until then the holder has a name if it gave one."""
+    """Scenario 3: nobody has to clean up after kill −9. Until then what can't be read counts as held: an older version
+    of this client, say, wrote only its process id."""
     profile = gateway.book.profile(ALICE, tmp_path)
-    path = lock_path(tmp_path, ORIGIN, FILE)
+    path = tmp_path / HELD / "held.lock"
     path.parent.mkdir()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLDER, path, written,
+        sys.executable, "-c", HOLDER, path, "repo:app/**", profile.address.origin, written,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
     assert await process.stdout.readline() == b"held\n"
-    with pytest.raises(HeldHere, match="another process" if written else f"process {process.pid}") as refused:
+    who = f"process {process.pid}" if written == "whole" else "another process"
+    with pytest.raises(HeldHere, match=who) as refused:
         claim(profile, [FILE])
-    assert refused.value.pid == (None if written else process.pid)
+    assert refused.value.pid == (process.pid if written == "whole" else None)
     process.kill()
     await process.wait()
     with claim(profile, [FILE]):
-        assert path.read_text() == str(os.getpid())
+        (file,) = (tmp_path / HELD).iterdir()
+        row = {"names": [FILE], "origin": profile.address.origin, "pid": os.getpid()}
+        assert (json.loads(file.read_text()), file.stat().st_mode & 0o777) == (row, 0o600)
     assert left(tmp_path) == []
 
 
@@ -273,29 +385,24 @@ def test_a_forked_child_that_lives_on_does_not_keep_what_was_given_back(profile:
     os.waitpid(child, 0)
 
 
-def test_a_forked_child_that_unwinds_does_not_free_its_parents_lock(profile: Profile, home: Path | None) -> None:
+def test_a_forked_child_that_unwinds_does_not_free_its_parents_claim(profile: Profile, home: Path | None) -> None:
     if home is None:
         return
-    with claim(profile, [FILE]):
+    with claim(profile, [FILE]) as locks:
         child = os.fork()
         if child == 0:  # pragma: no cover  # the other side of the fork
-            try:
-                raise SystemExit  # leaves the block as any end of the child would, and goes no further
-            except SystemExit:
-                locks = claims._FileLock(lock_path(home, ORIGIN, FILE), FILE)
-                locks._file, locks._pid = lock_path(home, ORIGIN, FILE).open("a+b"), os.getppid()
-                locks.__exit__(None, None, None)
-                os._exit(0)
+            locks.close()  # as any end of the child would
+            os._exit(0)
         os.waitpid(child, 0)
-        assert lock_path(home, ORIGIN, FILE).read_text() == str(os.getpid())
+        assert len(left(home)) == 1
         with pytest.raises(HeldHere):
             claim(profile, [FILE])
 
 
-def test_a_lock_file_that_is_a_link_is_not_followed(profile: Profile, home: Path | None, tmp_path: Path) -> None:
+def test_a_link_in_the_folder_is_not_followed(profile: Profile, home: Path | None, tmp_path: Path) -> None:
     if home is None:
         return
-    target, path = tmp_path / "precious", lock_path(home, ORIGIN, FILE)
+    target, path = tmp_path / "precious", home / HELD / "x.lock"
     target.write_text("precious")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.symlink_to(target)
@@ -304,25 +411,43 @@ def test_a_lock_file_that_is_a_link_is_not_followed(profile: Profile, home: Path
     assert target.read_text() == "precious"
 
 
-def test_a_file_removed_between_opening_and_locking_is_not_taken_for_the_lock(
+def test_a_claim_that_can_not_be_written_leaves_nothing(
     profile: Profile, home: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last holder removes its file while a newcomer has it open: the newcomer must lock the one that is there."""
     if home is None:
         return
-    path, flock, tries = lock_path(home, ORIGIN, FILE), fcntl.flock, []
 
-    def removing(file: BinaryIO, how: int) -> None:
-        flock(file, how)
-        tries.append(how)
-        if len(tries) == 1:
-            path.unlink()
+    def full(claim: object) -> bytes:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fcntl, "flock", removing)
-    with claim(profile, [FILE]):
-        assert path.read_text() == str(os.getpid())
-        with pytest.raises(HeldHere):
-            claim(profile, [FILE])
+    monkeypatch.setattr(claims._Claim, "encode", full)
+    with pytest.raises(ProfileError, match="No space left"):
+        claim(profile, [FILE])
+    assert left(home) == []
+
+
+def test_who_looks_while_another_does_waits_its_turn(profile: Profile, home: Path | None) -> None:
+    """The folder's lock is for the moment of looking; here a neighbour has it, and lets it go."""
+    if home is None:
+        return
+    (home / HELD).mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(home / HELD, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover  # the other side of the fork
+        with claim(profile, [FILE]):
+            os.write(write_end, b"had")
+        os._exit(0)
+    os.set_blocking(read_end, False)
+    with pytest.raises(BlockingIOError):
+        os.read(read_end, 3)
+    os.set_blocking(read_end, True)
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    assert os.read(read_end, 3) == b"had"
+    os.waitpid(child, 0)
+    for end in (descriptor, read_end, write_end):
+        os.close(end)
 
 
 def test_a_refusal_by_oneself_has_the_code_of_a_held_lease_and_says_what_to_do() -> None:

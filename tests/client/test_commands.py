@@ -23,11 +23,12 @@ import pytest
 from gateway.actions import ACTIONS
 from gateway.client.agent import Agent
 from gateway.client.caller import DISPUTE_PATH
-from gateway.client.commands import duration_ms, main
+from gateway.client.commands import main
 from gateway.client.errors import LeaseHeld, LedgerBehind, SplitView
 from gateway.client.exits import ADVICE, MEANINGS
 from gateway.client.fence import Answer, FenceGuard
 from gateway.client.profile import open_profile
+from gateway.client.terminal import duration_ms
 from gateway.core.refusal import TABLE
 from keys.signing import SigningKey
 from tests.system.process import ROOT, Gateway, run_cli, run_module

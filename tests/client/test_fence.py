@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,13 +18,12 @@ from gateway.client.fence import (
     Permit,
     SignedWrite,
     answer_challenge,
-    covers,
-    may_share,
     sign_write,
 )
 from gateway.client.trust import Grant
 from keys.signing import SigningKey
-from tests.client.world import ALICE, BOB, FILE, ORIGIN, Book, LocalGateway, ManualClock, key
+from tests.client.world import ALICE, BOB, FILE, ORIGIN, Book, LocalGateway, ManualClock
+from verifier.entries import CLASSES, MODES, covers, key_of, may_share, overlaps
 
 TTL_MS = 30_000
 
@@ -43,19 +44,19 @@ def new_guard(gateway: LocalGateway, path: Path | None = None) -> FenceGuard:
     return FenceGuard(gateway.book.keyring, ORIGIN, path, wall_ms=gateway.clock.wall_ms, busy_ms=1)
 
 
-async def grant_to(gateway: LocalGateway, holder: SigningKey) -> Grant:
-    """Grant the file to `holder`; whoever had it let it run out."""
+async def grant_to(gateway: LocalGateway, holder: SigningKey, *names: str, mode: str = "write") -> Grant:
+    """Grant the file (or `names`) to `holder`; whoever had it let it run out."""
     gateway.clock.jump(TTL_MS)
     async with gateway.agent(holder) as agent:
-        return await agent.acquire(FILE, ttl_ms=TTL_MS)
+        return await agent.acquire(names or FILE, mode=mode, ttl_ms=TTL_MS)
 
 
-def write(guard: FenceGuard, holder: SigningKey, grant: Grant, resource: str = FILE) -> None:
+def write(guard: FenceGuard, holder: SigningKey, grant: Grant, resource: str = FILE, mode: str = "write") -> None:
     """Ask for a challenge, answer it, write."""
     challenge = guard.challenge()
     receipt = grant.receipt.data
     answer = Answer(challenge, answer_challenge(holder, challenge, resource, receipt))
-    assert guard.check(receipt, resource, answer).leaf.actor == holder.did
+    assert guard.check(receipt, resource, answer, mode=mode).leaf.actor == holder.did
 
 
 async def test_41_after_42_is_refused(gateway: LocalGateway, guard: FenceGuard) -> None:
@@ -275,27 +276,199 @@ def test_a_crowd_of_actors_leaves_two_rows_and_forgets_nobody_that_matters(guard
     assert guard._memory.execute("SELECT count(*) FROM fence").fetchone() == (2,)
 
 
-@pytest.mark.parametrize(
-    ("leased", "name", "is_covered"),
-    [
-        ("repo:app/a", "repo:app/a", True),
-        ("repo:app/a", "repo:app/a/b", False),
-        ("repo:app/**", "repo:app/a/b", True),
-        ("repo:app/**", "repo:app", True),
-        ("repo:app/**", "repo:apple", False),
-        ("repo:**", "repo:app/a", True),
-        ("db:**", "repo:app/a", False),
-        ("repo:app/a/b/**", "repo:app/a", False),
-    ],
-)
-def test_a_subtree_covers_its_folder_and_what_lies_below(leased: str, name: str, is_covered: bool) -> None:
-    assert covers(leased, name) is is_covered
+# -- modes, sub-trees, spellings ---------------------------------------------------------------------------------------
 
 
-def test_sharing_is_symmetric() -> None:
-    modes = ("read", "append", "write", "delete")
-    for scheme_class in ("read-safe", "append-only", "exclusive", "irreversible"):
-        for one in modes:
-            assert all(may_share(scheme_class, one, two) == may_share(scheme_class, two, one) for two in modes)
-    assert not may_share("append-only", "write", "read")
-    assert key(1).did == ALICE.did
+async def test_a_lease_on_a_subtree_opens_what_lies_below_and_fences_it(
+    gateway: LocalGateway, guard: FenceGuard
+) -> None:
+    """Scenario 11, on a folder: A's lease on the tree is older than B's on one file of it, so A writes nowhere in it.
+
+    Both can't have lived at once: that B's began proves that A's had ended.
+    """
+    old = await grant_to(gateway, ALICE, "repo:app/**")
+    write(guard, ALICE, old, "repo:app/src/a.py")
+    write(guard, ALICE, old, "repo:app/**")
+    with pytest.raises(Fenced, match="does not cover"):
+        write(guard, ALICE, old, "repo:apple")
+    new = await grant_to(gateway, BOB, FILE)
+    write(guard, BOB, new)
+    for name in (FILE, "repo:app/README", "repo:app/**"):
+        with pytest.raises(Fenced, match=f"which {BOB.did} has shown for {FILE}"):
+            write(guard, ALICE, old, name)
+
+
+async def test_a_lease_on_a_file_does_not_open_its_folder(gateway: LocalGateway, guard: FenceGuard) -> None:
+    grant = await grant_to(gateway, ALICE, FILE)
+    with pytest.raises(Fenced, match="does not cover"):
+        write(guard, ALICE, grant, "repo:app/**")
+
+
+async def test_a_newer_lease_on_the_subtree_fences_the_file(gateway: LocalGateway, guard: FenceGuard) -> None:
+    old = await grant_to(gateway, ALICE, FILE)
+    write(guard, BOB, await grant_to(gateway, BOB, "repo:**"), "repo:somewhere/else")
+    with pytest.raises(Fenced, match="older"):
+        write(guard, ALICE, old)
+
+
+async def test_one_file_in_two_spellings_has_one_fence_where_the_scheme_folds(
+    gateway: LocalGateway, guard: FenceGuard
+) -> None:
+    """Scenarios 24 and 29: the leaf says that the scheme folds; elsewhere the two are two files."""
+    gateway.desk.folding = {"win"}
+    old = await grant_to(gateway, ALICE, "win:Src/A.py", "repo:Src/A.py")
+    write(guard, ALICE, old, "win:src/a.PY")
+    new = await grant_to(gateway, BOB, "win:src/a.py", "repo:src/a.py")
+    write(guard, BOB, new, "win:SRC/A.py")
+    with pytest.raises(Fenced, match="older"):
+        write(guard, ALICE, old, "win:Src/A.py")
+    write(guard, BOB, new, "repo:src/a.py")
+    write(guard, ALICE, old, "repo:Src/A.py")
+    with pytest.raises(Fenced, match="does not cover"):
+        write(guard, ALICE, old, "repo:src/a.py")
+
+
+async def test_readers_of_a_read_safe_scheme_pass_in_any_order_until_somebody_writes(
+    gateway: LocalGateway, guard: FenceGuard
+) -> None:
+    gateway.desk.classes = {"repo": "read-safe"}
+    alices = await grant_to(gateway, ALICE, mode="read")
+    async with gateway.agent(BOB) as bob:
+        bobs = await bob.acquire(FILE, mode="read", ttl_ms=TTL_MS)
+    write(guard, BOB, bobs, mode="read")
+    write(guard, ALICE, alices, mode="read")
+    with pytest.raises(Fenced, match="is for read, not for write"):
+        write(guard, ALICE, alices)
+    writer = await grant_to(gateway, BOB)
+    write(guard, BOB, writer)
+    with pytest.raises(Fenced, match="older"):
+        write(guard, ALICE, alices, mode="read")
+
+
+async def test_the_token_from_before_a_downgrade_writes_no_more_once_a_reader_came(
+    gateway: LocalGateway, guard: FenceGuard
+) -> None:
+    """Security §3: a change of mode brings a new token, and the old one is stale like any other."""
+    gateway.desk.classes = {"repo": "read-safe"}
+    writing = await grant_to(gateway, ALICE)
+    write(guard, ALICE, writing)
+    async with gateway.agent(ALICE) as agent, gateway.agent(BOB) as bob:
+        reading = await agent.renew(writing.lease_id, mode="read", ttl_ms=TTL_MS)
+        bobs = await bob.acquire(FILE, mode="read", ttl_ms=TTL_MS)
+    assert reading.fencing_token > writing.fencing_token
+    write(guard, BOB, bobs, mode="read")
+    write(guard, ALICE, reading, mode="read")
+    with pytest.raises(Fenced, match=f"token {writing.fencing_token} is older"):
+        write(guard, ALICE, writing)
+
+
+async def test_an_upgraded_lease_fences_the_readers_that_were_there(gateway: LocalGateway, guard: FenceGuard) -> None:
+    gateway.desk.classes = {"repo": "read-safe"}
+    async with gateway.agent(ALICE) as agent, gateway.agent(BOB) as bob:
+        bobs = await bob.acquire(FILE, mode="read", ttl_ms=TTL_MS)
+        mine = await agent.acquire(FILE, mode="read", ttl_ms=TTL_MS)
+        await bob.release(FILE)
+        upgraded = await agent.renew(mine.lease_id, mode="write", ttl_ms=TTL_MS)
+    write(guard, ALICE, upgraded)
+    with pytest.raises(Fenced, match="older"):
+        write(guard, BOB, bobs, mode="read")
+
+
+async def test_a_lease_that_was_handed_over_is_the_givers_no_more(gateway: LocalGateway, guard: FenceGuard) -> None:
+    """Security §11; and the receipt of the taking over opens the guard like that of any grant."""
+    given = await grant_to(gateway, ALICE)
+    write(guard, ALICE, given)
+    async with gateway.agent(ALICE) as agent, gateway.agent(BOB) as bob:
+        await agent.transfer(given, BOB.did, "shift-over")
+        taken = await bob.accept(given.lease_id, ttl_ms=TTL_MS)
+    write(guard, BOB, taken)
+    with pytest.raises(Fenced, match=f"token {given.fencing_token} is older than {taken.fencing_token}"):
+        write(guard, ALICE, given)
+
+
+async def test_a_claimed_and_an_extended_lease_open_the_guard(gateway: LocalGateway, guard: FenceGuard) -> None:
+    gateway.clock.is_automatic = True
+    await grant_to(gateway, ALICE)
+    async with gateway.agent(BOB) as bob:
+        claimed = await bob.wait_for(FILE, ttl_ms=TTL_MS, wait_ms=60_000)
+        assert claimed.receipt.type == "tallystick/lease.claimed/1"
+        extended = await bob.acquire(FILE, ttl_ms=TTL_MS)
+    assert extended.receipt.type == "tallystick/lease.extended/1"
+    write(guard, BOB, claimed)
+    write(guard, BOB, extended)
+
+
+async def test_a_broken_lease_is_fenced_by_its_successor(gateway: LocalGateway, guard: FenceGuard) -> None:
+    """Scenario L48: the break lists the token it killed; the holder that works on is stopped at the next write."""
+    old = await grant_to(gateway, ALICE)
+    write(guard, ALICE, old)
+    async with gateway.agent(BOB) as operator:
+        broken = await operator.break_lease(FILE, old.fencing_token, "holder-gone")
+        assert broken.leaf.number("fencingToken") == old.fencing_token
+        new = await operator.acquire(FILE, ttl_ms=TTL_MS)
+    with pytest.raises(Fenced, match="grants nothing"):
+        guard.check(broken.data, FILE, sign_write(BOB, b"", FILE, broken.data))
+    write(guard, BOB, new)
+    with pytest.raises(Fenced, match="older"):
+        write(guard, ALICE, old)
+
+
+# -- against the plainest guard ----------------------------------------------------------------------------------------
+
+NAMES = [f"s:{path}" for path in ("a", "A", "a/b", "a/B", "a/b/c", "b", "ab", "**", "a/**", "A/**", "a/b/**", "b/**")]
+
+
+@dataclass
+class NaiveGuard:
+    """Keeps everything it was shown, and looks through all of it each time."""
+
+    shown: list[Permit]
+
+    def is_fenced(self, permit: Permit) -> bool:
+        return any(
+            seen.actor != permit.actor
+            and seen.token > permit.token
+            and overlaps(seen.key, permit.key)
+            and not (
+                may_share(seen.scheme_class, seen.mode, permit.mode)
+                and may_share(permit.scheme_class, seen.mode, permit.mode)
+            )
+            for seen in self.shown
+        )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_guard_answers_as_one_that_forgets_nothing(guard: FenceGuard, seed: int) -> None:
+    """Scenario 26: sub-trees, folding, all classes and modes, few actors, any order of tokens; two rows suffice."""
+    chance = random.Random(seed)
+    naive = NaiveGuard([])
+    outcomes: list[bool] = []
+    for _ in range(150):
+        permit = Permit(
+            chance.choice(NAMES),
+            chance.choice(CLASSES),
+            chance.choice(MODES),
+            chance.choice("ABCD"),
+            chance.randint(1, 60),
+            is_folding=seed % 2 == 1,
+        )
+        is_fenced = naive.is_fenced(permit)
+        try:
+            guard.check_token_between_trusted_callers(permit, permit.resource)
+            assert not is_fenced, permit
+            naive.shown.append(permit)
+        except Fenced:
+            assert is_fenced, permit
+        outcomes.append(is_fenced)
+    assert set(outcomes) == {True, False}
+    rows = guard._memory.execute("SELECT count(*) FROM fence GROUP BY resource, class, mode").fetchall()
+    assert max(count for (count,) in rows) <= 2
+
+
+def test_a_permit_covers_by_key() -> None:
+    for name in NAMES:
+        for other in NAMES:
+            for is_folding in (False, True):
+                permit = Permit(name, "exclusive", "write", "A", 1, is_folding)
+                wanted = covers(key_of(name, is_folding), key_of(other, is_folding))
+                assert permit.covers(other) is wanted

@@ -18,7 +18,19 @@ from gateway.client.errors import LeaseHeld, LeaseLost
 from gateway.client.exits import LOST, NOT_EXECUTABLE, NOT_FOUND
 from gateway.client.run import GRACE_MS_MAX, Job, grace_ms, run
 from gateway.client.trust import margin_ms
-from tests.client.world import ACQUIRE, BOB, FILE, RELEASE, Book, LocalGateway, ManualClock, lost_answer, rest
+from tests.client.world import (
+    ACQUIRE,
+    BOB,
+    CANCEL,
+    CLAIM,
+    FILE,
+    RELEASE,
+    Book,
+    LocalGateway,
+    ManualClock,
+    lost_answer,
+    rest,
+)
 
 TTL_MS = 30_000
 
@@ -110,7 +122,7 @@ async def test_heartbeats_go_on_while_the_command_runs(gateway: LocalGateway, pi
         first = kept.read_bytes()
         await gateway.clock.advance(10 * TTL_MS)
         assert not running.done()
-        assert gateway.live[FILE].expires_at_ms > gateway.clock.wall_ms()
+        assert gateway.desk.on(FILE).expires_at_ms > gateway.clock.wall_ms()
         assert kept.read_bytes() != first
         await asyncio.to_thread(end.path.write_text, "done")
     assert running.result() == 3
@@ -183,16 +195,18 @@ async def test_signals_go_to_the_command_and_its_answer_counts(
 
 
 async def test_a_signal_while_waiting_for_the_lease_ends_the_wait(gateway: LocalGateway, tmp_path: Path) -> None:
+    """Ctrl-C leaves the line as well: nobody has to wait for the turn of one who is gone."""
     async with gateway.agent(BOB) as bob:
         await bob.acquire(FILE, ttl_ms=3_600_000)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(run_job(gateway, job("touch", str(tmp_path / "started"), wait_ms=60_000)))
         await rest()
-        assert len(gateway.requests) == 2
+        assert [request.target for request in gateway.requests] == [ACQUIRE, ACQUIRE, CLAIM]
         os.kill(os.getpid(), signal.SIGTERM)
     assert running.result() == 128 + signal.SIGTERM
     assert not (tmp_path / "started").exists()
-    assert [request.target for request in gateway.requests] == [ACQUIRE, ACQUIRE]
+    assert gateway.requests[-1].target == CANCEL
+    assert gateway.desk.line == []
 
 
 async def test_what_a_command_leaves_behind_does_not_outlive_the_lease(gateway: LocalGateway, tmp_path: Path) -> None:

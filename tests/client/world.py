@@ -20,9 +20,10 @@ from gateway.client.errors import Unreachable
 from gateway.client.profile import Address, Profile
 from gateway.client.transport import Reply
 from keys.signing import SigningKey
+from tests.client.desk import Decision, Desk, Live
 from verifier.checkpoint import checkpoint_text
 from verifier.did import thumbprint
-from verifier.entries import ACTION_PATHS, PARAMETER_DEFAULTS, ZERO_HASH, full_type, resources_of, schemes_of
+from verifier.entries import ACTION_PATHS, PARAMETER_DEFAULTS, RULES_VERSION, ZERO_HASH, full_type
 from verifier.keyring import KeyDocument, KeyLine, Keyring, key_document_text, open_keyring
 from verifier.merkle import leaf_hash
 from verifier.note import Note, encode_note, make_vkey, signature_line
@@ -35,6 +36,8 @@ ORIGIN = "gateway.example/main"
 AUTHORITY = "gateway.example"
 NOW_MS = 1_796_000_000_000
 ACQUIRE, RENEW, RELEASE = (ACTION_PATHS[f"lease.{verb}"] for verb in ("acquire", "renew", "release"))
+CLAIM, CANCEL = ACTION_PATHS["wait.claim"], ACTION_PATHS["wait.cancel"]
+RECEIPTS = "/api/v1/acp/ledger/receipts/"
 FILE = "repo:app/src/a.py"
 
 
@@ -114,7 +117,7 @@ class Book:
     def _opening(self) -> JsonObject:
         keys: list[JsonValue] = [*sorted(line.text for line in self.key_lines)]
         return {
-            "rules": 1, "root": self.root_vkey.vkey, "keys": keys,
+            "rules": RULES_VERSION, "root": self.root_vkey.vkey, "keys": keys,
             "operators": [key(9).did], "authorities": [AUTHORITY], "isPublic": True, "isDev": True,
             "unicodeVersion": "14.0.0", "parameters": dict(PARAMETER_DEFAULTS),
         }  # fmt: skip
@@ -198,17 +201,6 @@ class Request:
         }  # fmt: skip
 
 
-@dataclass
-class Live:
-    """A lease as the little gateway knows it."""
-
-    holder: str
-    lease: JsonObject
-    granted_at_ms: int
-    expires_at_ms: int
-    seq: int
-
-
 # A fault takes the request and what would have answered it, and returns or raises what the client sees.
 Fault = Callable[[Request, Callable[[], Reply]], Reply]
 
@@ -244,21 +236,25 @@ def forged(change: Callable[[JsonObject], JsonObject | None]) -> Fault:
 
 @dataclass
 class LocalGateway:
-    """A Transport whose other end decides leases on a Book, at the manual clock's time."""
+    """A Transport whose other end decides leases on a Book (desk.py), at the manual clock's time."""
 
     book: Book
     clock: ManualClock
+    desk: Desk = field(default_factory=Desk)
     requests: list[Request] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     every: Fault | None = None
-    live: dict[str, Live] = field(default_factory=dict)
     answers: dict[tuple[str, str], Reply] = field(default_factory=dict)
     views: dict[str, JsonObject] = field(default_factory=dict)
     disputes: list[bytes] = field(default_factory=list)
     dispute_faults: list[Fault] = field(default_factory=list)
-    refusals: int = 0
     ahead_ms: int = 0  # of the ledger's clock
     is_closed: bool = False
+
+    @property
+    def live(self) -> dict[str, Live]:
+        """The leases by id."""
+        return self.desk.live
 
     def agent(self, agent: SigningKey = ALICE, home: Path | None = None) -> Agent:
         profile = self.book.profile(agent, home)
@@ -273,8 +269,26 @@ class LocalGateway:
             return self._open(request)
         self.requests.append(request)
         fault = self.faults.pop(0) if self.faults else self.every
+        if fault is None:
+            await self._park(request)
         answer = partial(self._answer, request)
         return answer() if fault is None else fault(request, answer)
+
+    async def _park(self, request: Request) -> None:
+        """Keep a claim waiting as its `Prefer` says, ten seconds at most, until it can be answered with a lease."""
+        if request.target != CLAIM or "prefer" not in request.headers:
+            return
+        end_ms = self.now_ms + 1_000 * min(10, int(request.headers["prefer"].removeprefix("wait=")))
+        while self.now_ms < end_ms:
+            self._look()
+            ticket = self.desk.ticket(parse_json(request.body or b"", bytes_max=10**6)["ticketId"])
+            if ticket is None or self.desk.is_served(ticket):
+                return
+            await self.clock.sleep(min(100, end_ms - self.now_ms))
+
+    def _look(self) -> None:
+        self.desk.now_ms, self.desk.seq = self.now_ms, len(self.book.leaves)
+        self.desk.tidy()
 
     async def close(self) -> None:
         self.is_closed = True
@@ -286,8 +300,11 @@ class LocalGateway:
             self.disputes.append(request.body)
             taken = partial(Reply, 200, {}, b"{}")
             return self.dispute_faults.pop(0)(request, taken) if self.dispute_faults else taken()
+        receipt = request.target.removeprefix(RECEIPTS)
         if request.target in self.views:
             return Reply(200, {}, encode_canonical(self.views[request.target]))
+        if receipt.isdecimal() and int(receipt) < len(self.book.leaves):
+            return Reply(200, {}, encode_canonical({"receipt": self.book.receipt(int(receipt))}))
         if request.target == "/main/checkpoint":
             return Reply(200, {}, self.book.checkpoint())
         if request.target.startswith("/main/tile/0/000"):
@@ -308,76 +325,16 @@ class LocalGateway:
             name, members = self._decide(request.target, body, actor)
             seq = self.append(name, members, actor, request)
             content = encode_canonical({"ok": "error" not in members, "receipt": self.book.receipt(seq)})
-            known = self.answers[actor, request.key] = Reply(409 if "error" in members else 200, {}, content)
+            code = 409 if "error" in members else 202 if name in ("wait.queued", "wait.polled") else 200
+            known = self.answers[actor, request.key] = Reply(code, {}, content)
         return known
 
     def append(self, name: str, members: JsonObject, actor: str, request: Request) -> int:
         return self.book.append(name, members, actor=actor, time_ms=self.now_ms, request=request.evidence)
 
-    def _decide(self, path: str, body: JsonObject, actor: str) -> tuple[str, JsonObject]:
-        now = self.now_ms
-        self.live = {name: live for name, live in self.live.items() if live.expires_at_ms > now}
-        ttl = body.get("ttlMs", 30_000)
-        assert isinstance(ttl, int)
-        if path == RENEW:
-            return self._renew(str(body["leaseId"]), ttl, now)
-        names = resources_of(body) or (str(body["resource"]),)
-        if path == RELEASE:
-            return self._release(names, body)
-        held = next((self.live[name] for name in names if name in self.live), None)
-        return self._refuse(names, ttl, held, now) if held else self._grant(names, ttl, actor, now)
-
-    def _grant(self, names: tuple[str, ...], ttl: int, actor: str, now: int) -> tuple[str, JsonObject]:
-        seq = len(self.book.leaves)
-        lease: JsonObject = {
-            "resources": list(names), "mode": "write", "schemes": schemes_of(names), "leaseId": f"L{seq}",
-            "fencingToken": now * 1000 + seq, "ttlMs": ttl, "expiresAtMs": now + ttl, "holdUntilMs": now + 3_600_000,
-        }  # fmt: skip
-        for name in names:
-            self.live[name] = Live(actor, lease, now, now + ttl, seq)
-        return "lease.granted", lease
-
-    def _renew(self, lease_id: str, ttl: int, now: int) -> tuple[str, JsonObject]:
-        mine = [live for live in self.live.values() if live.lease["leaseId"] == lease_id]
-        if not mine:
-            refusal: JsonObject = {"leaseId": lease_id, "ttlMs": ttl, "error": "lease_expired", "number": 405}
-            return "renewal.refused", refusal
-        for live in mine:
-            live.expires_at_ms = max(live.expires_at_ms, now + ttl)
-        live = mine[0]
-        return "lease.renewed", {
-            **live.lease, "ttlMs": ttl, "expiresAtMs": live.expires_at_ms, "grantedAtMs": live.granted_at_ms,
-            "grantSeq": live.seq,
-        }  # fmt: skip
-
-    def _refuse(self, names: tuple[str, ...], ttl: int, held: Live, now: int) -> tuple[str, JsonObject]:
-        wait_ms = min(800, 25 * 2**self.refusals)
-        is_admitted = self.refusals < 8
-        self.refusals += 1
-        conflict: JsonObject = {
-            "leaseId": held.lease["leaseId"], "resource": names[0], "fencingToken": held.lease["fencingToken"],
-            "mode": "write", "grantedAtMs": held.granted_at_ms, "expiresAtMs": held.expires_at_ms,
-        }  # fmt: skip
-        return "lease.refused", {
-            "resources": list(names), "mode": "write", "ttlMs": ttl, "error": "lease_held", "number": 408,
-            "holder": held.holder, "holderName": "worker-7", "conflict": conflict, "conflicts": 1,
-            "stampede": {"admitted": is_admitted, "waitMs": wait_ms},
-            "retryAfterMs": wait_ms if is_admitted else max(wait_ms, held.expires_at_ms - now),
-        }  # fmt: skip
-
-    def _release(self, names: tuple[str, ...], body: JsonObject) -> tuple[str, JsonObject]:
-        live = self.live.get(names[0])
-        if live is None:
-            asked: JsonObject = {"leaseId": body["leaseId"]} if "leaseId" in body else {}
-            error, number = ("lease_expired", 405) if asked else ("not_holder", 407)
-            return "release.refused", {"resources": list(names), **asked, "error": error, "number": number}
-        for name in names:
-            del self.live[name]
-        token: JsonValue = live.lease["fencingToken"]
-        return "lease.released", {
-            "resources": list(names), "leaseId": live.lease["leaseId"], "fencingToken": token,
-            "grantedAtMs": live.granted_at_ms, "grantSeq": live.seq,
-        }  # fmt: skip
+    def _decide(self, path: str, body: JsonObject, actor: str) -> Decision:
+        self._look()
+        return self.desk.decide(path, body, actor)
 
 
 def _sha256(content: bytes) -> str:

@@ -1,0 +1,302 @@
+"""`tallystick lease acquire | renew | release | list | transfer | accept | break`.
+
+Thin: arguments in, one verb of the agent, words or JSON out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import shlex
+from collections.abc import Sequence
+from hashlib import sha256
+
+from gateway.actions import ACTIONS
+from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT, Agent, SeenLease, Tokened
+from gateway.client.errors import NotHeld, StillWaiting
+from gateway.client.exits import DONE
+from gateway.client.line import poll_until
+from gateway.client.outcome import add_receipt, check_receipt_path, done
+from gateway.client.terminal import Handler, command_parser, duration_ms, home_option, patient, sub_parser
+from gateway.client.trust import Grant
+from gateway.client.words import shown_moment, texts
+from verifier.entries import (
+    ACTION_BODIES,
+    DID,
+    LEASE_ID,
+    MODES,
+    REASON_CODE,
+    TOKEN,
+    TTL_MS_MAX,
+    TTL_MS_MIN,
+    check_resource,
+)
+from verifier.verdict import escape
+from verifier.wire import JsonObject, Malformed
+
+_SALT_BYTES = 16
+
+
+def lease_parser() -> tuple[argparse.ArgumentParser, Handler]:
+    """Return the parser of `tallystick lease`."""
+    parser = command_parser("lease", "Acquire, renew, release, list, hand over and break leases.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(_VERBS))
+    for name, (action, handler) in _VERBS.items():
+        row = ACTIONS[action]
+        verb = sub_parser(verbs, name, row.summary, row.description)
+        _add_members(verb, action)
+        verb.set_defaults(handler=handler)
+    _add_waiting(verbs.choices["acquire"])
+    verbs.choices["renew"].add_argument(
+        "--mode", choices=MODES, help="go over to this mode: another lease, with a token of its own (default: as it is)"
+    )
+    verbs.choices["list"].add_argument(
+        "--holder", default="me", metavar="DID", help="whose leases (default: this profile's)"
+    )
+    return parser, lambda arguments: _call(arguments.handler, arguments)
+
+
+async def _call(handler: Handler, arguments: argparse.Namespace) -> int:
+    if "ttl" in arguments and not TTL_MS_MIN <= arguments.ttl <= TTL_MS_MAX:
+        raise Malformed("--ttl: 1s to 1h")
+    if "receipt" in arguments:
+        check_receipt_path(arguments.receipt)
+    return await handler(arguments)
+
+
+def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
+    """Add what the entry table lets a body of `action` say; who and where come from the profile."""
+    names = {member.name for member in ACTION_BODIES.get(action, ())}
+    if action == "lease.accept":
+        parser.add_argument("lease", metavar="ID", help="the lease that was offered, such as L42")
+    elif action == "lease.break":
+        parser.add_argument("resource", metavar="RESOURCE", help="a name that the lease is on, or overlaps")
+    elif "resource" in names:
+        parser.add_argument("resources", nargs="+", metavar="RESOURCE", help=_RESOURCE_HELP)
+    elif "leaseId" in names:
+        parser.add_argument("resources", nargs="+", metavar="RESOURCE", help="what the lease is on, or its id")
+    if "resources" in names and "leaseId" in names:
+        parser.add_argument("--lease", metavar="ID", help="its id (default: looked up by what it is on)")
+    if "ttlMs" in names:
+        default = f"{TTL_MS_DEFAULT // 1000}s"
+        parser.add_argument(
+            "--ttl", type=duration_ms, default=TTL_MS_DEFAULT, metavar="TIME",
+            help=f"how long it lasts: 1s to 1h (default {default})",
+        )  # fmt: skip
+    if "seenToken" in names:
+        _add_compared(parser, is_required=action == "lease.break")
+    if "toDid" in names:
+        parser.add_argument("--to", required=True, metavar="DID", help="the key that may take it over")
+    if names:
+        add_receipt(parser)
+
+
+_RESOURCE_HELP = "scheme:path, or scheme:path/** for a whole sub-tree; all of them or none"
+
+
+def _add_waiting(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mode", choices=MODES, default=MODE_DEFAULT,
+        help=f"what for (default {MODE_DEFAULT}); who may share it is the scheme's: tallystick scheme list",
+    )  # fmt: skip
+    parser.add_argument(
+        "--wait", type=duration_ms, default=0, metavar="TIME",
+        help="wait in line for so long, then leave the line (default: don't wait)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--give-up", type=duration_ms, default=None, metavar="TIME",
+        help="take a place in line that outlives this command, for so long at most (1s to 1h); when --wait is over the "
+        "ticket is printed, to go on with: tallystick wait claim TICKET",
+    )  # fmt: skip
+    parser.add_argument(
+        "--on-deadlock", choices=("refuse", "wait"), default="refuse",
+        help="when waiting would close a deadlock: say so (default), or wait for some lease of it to run out",
+    )  # fmt: skip
+
+
+def _add_compared(parser: argparse.ArgumentParser, *, is_required: bool) -> None:
+    parser.add_argument(
+        "--token", type=int, required=is_required, metavar="N",
+        help="the fencing token you saw: nothing happens when another lease is there by now"
+        + ("" if is_required else " (default: that of this key's own lease; with it, name the lease by its id)"),
+    )  # fmt: skip
+    parser.add_argument("--reason", required=True, metavar="CODE", help=f"why: {REASON_CODE.bound}")
+    parser.add_argument(
+        "--note",
+        metavar="TEXT",
+        help="more about why: the ledger gets a salted digest, and the salt is printed",
+    )
+
+
+# -- verbs -------------------------------------------------------------------------------------------------------------
+
+
+async def _acquire(arguments: argparse.Namespace) -> int:
+    async with patient(arguments.home) as agent:
+        grant = await (_take(agent, arguments) if arguments.give_up is None else _queue(agent, arguments))
+    back = f"tallystick lease release {shlex.join(arguments.resources)}{home_option(arguments.home)}"
+    return done("lease", arguments, grant.receipt, f"Give it back with:  {back}")
+
+
+async def _take(agent: Agent, arguments: argparse.Namespace) -> Grant:
+    return await agent.wait_for(
+        arguments.resources, mode=arguments.mode, ttl_ms=arguments.ttl, wait_ms=arguments.wait,
+        on_deadlock=arguments.on_deadlock,
+    )  # fmt: skip
+
+
+async def _queue(agent: Agent, arguments: argparse.Namespace) -> Grant:
+    """Take a place in line and keep it, whoever goes on with it."""
+    deadline_ms = agent.clock.steady_ms() + arguments.wait
+    answer = await agent.acquire(
+        arguments.resources, mode=arguments.mode, ttl_ms=arguments.ttl, wait=True, give_up_ms=arguments.give_up,
+        on_deadlock=arguments.on_deadlock,
+    )  # fmt: skip
+    if not isinstance(answer, Grant) and arguments.wait > 0:
+        answer = await poll_until(agent, answer, deadline_ms)
+    if isinstance(answer, Grant):
+        return answer
+    raise StillWaiting(answer)
+
+
+async def _renew(arguments: argparse.Namespace) -> int:
+    async with patient(arguments.home) as agent:
+        lease, _ = await _find_lease(agent, arguments.resources)
+        grant = await agent.renew(lease.lease_id, mode=arguments.mode, ttl_ms=arguments.ttl)
+    return done("lease", arguments, grant.receipt)
+
+
+async def _release(arguments: argparse.Namespace) -> int:
+    async with patient(arguments.home) as agent:
+        lease_id, names = arguments.lease, tuple(arguments.resources)
+        if lease_id is None:
+            lease, names = await _find_lease(agent, names)
+            lease_id = lease.lease_id
+        receipt = await agent.release(names, lease_id)
+    return done("lease", arguments, receipt)
+
+
+async def _transfer(arguments: argparse.Namespace) -> int:
+    if not DID.check(arguments.to):
+        raise Malformed(f"--to: {DID.bound}")
+    digest, salted = _digest(arguments.note)
+    async with patient(arguments.home) as agent:
+        lease = await _lease_to_transfer(agent, arguments)
+        receipt = await agent.transfer(lease, arguments.to, _reason(arguments), reason_digest=digest)
+    step = f"{arguments.to} takes it over with:  tallystick lease accept {lease.lease_id}"
+    return done("lease", arguments, receipt, "\n".join(filter(None, (step, _keep_salt(salted)))), salted)
+
+
+async def _lease_to_transfer(agent: Agent, arguments: argparse.Namespace) -> Tokened:
+    if arguments.token is None:
+        return (await _find_lease(agent, arguments.resources))[0]
+    _check_token(arguments.token)
+    if len(arguments.resources) != 1 or not LEASE_ID.check(arguments.resources[0]):
+        raise Malformed("with --token name the lease by its id, such as L42")
+    return SeenLease(arguments.resources[0], arguments.token)
+
+
+async def _accept(arguments: argparse.Namespace) -> int:
+    if not LEASE_ID.check(arguments.lease):
+        raise Malformed(f"the lease is named by its id: {LEASE_ID.bound}")
+    async with patient(arguments.home) as agent:
+        grant = await agent.accept(arguments.lease, ttl_ms=arguments.ttl)
+    back = f"tallystick lease release {shlex.join(grant.resources)}{home_option(arguments.home)}"
+    return done("lease", arguments, grant.receipt, f"Give it back with:  {back}")
+
+
+async def _break(arguments: argparse.Namespace) -> int:
+    check_resource(arguments.resource)
+    _check_token(arguments.token)
+    digest, salted = _digest(arguments.note)
+    async with patient(arguments.home) as agent:
+        receipt = await agent.break_lease(
+            arguments.resource, arguments.token, _reason(arguments), reason_digest=digest
+        )  # fmt: skip
+    return done("lease", arguments, receipt, _keep_salt(salted), salted)
+
+
+async def _list(arguments: argparse.Namespace) -> int:
+    if arguments.holder != "me" and not DID.check(arguments.holder):
+        raise Malformed(f"--holder: me, or {DID.bound}")
+    async with Agent.open(arguments.home) as agent:
+        leases = await agent.leases(arguments.holder)
+    if arguments.json:
+        print(json.dumps({"ok": True, "leases": leases}))
+        return DONE
+    if not leases:
+        print("This key holds no lease." if arguments.holder == "me" else f"{arguments.holder} holds no lease.")
+    for lease in leases:
+        names = escape(" ".join(texts(lease.get("resources"))))
+        until = shown_moment(lease.get("endsAtMs"))
+        mode = escape(str(lease.get("mode")))
+        print(f"{lease.get('leaseId')}  {names}  {mode}  token {lease.get('fencingToken')}  until {until}")
+    return DONE
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+async def _find_lease(agent: Agent, names: Sequence[str]) -> tuple[SeenLease, tuple[str, ...]]:
+    """Return the lease meant and its resources: by its id, or by naming all it is on (in any order).
+
+    The list is unverified; a lie in it costs a refusal or names a lease of our own, and the receipt says which.
+    """
+    leases = await agent.leases(is_patient=True)
+    found = [lease for lease in leases if _is_meant(lease, names)]
+    if len(found) == 1:
+        token = found[0].get("fencingToken")
+        seen = SeenLease(str(found[0].get("leaseId")), token if isinstance(token, int) else 0)
+        return seen, texts(found[0].get("resources"))
+    for name in names:
+        if not LEASE_ID.check(name):
+            check_resource(name)
+    if found:
+        ids = ", ".join(f"{lease.get('leaseId')} ({escape(str(lease.get('mode')))})" for lease in found)
+        raise NotHeld(f"this key holds more than one lease on {' '.join(names)}: name one by its id, {ids}")
+    held = ", ".join(escape(" ".join(texts(lease.get("resources")))) for lease in leases)
+    raise NotHeld(
+        f"this key holds no lease that is exactly {' '.join(names)}; it holds: {held or 'nothing'}.\n"
+        "It may have run out; acquire again."
+    )
+
+
+def _is_meant(lease: JsonObject, names: Sequence[str]) -> bool:
+    return list(names) == [lease.get("leaseId")] or set(names) == set(texts(lease.get("resources")))
+
+
+def _reason(arguments: argparse.Namespace) -> str:
+    if not REASON_CODE.check(arguments.reason):
+        raise Malformed(f"--reason: {REASON_CODE.bound}; for more there is --note")
+    return str(arguments.reason)
+
+
+def _check_token(token: int) -> None:
+    if not TOKEN.check(token):
+        raise Malformed(f"--token: {TOKEN.bound}")
+
+
+def _digest(note: str | None) -> tuple[str | None, JsonObject]:
+    """Return the digest of a note for the ledger, and what proves later that it was of this note."""
+    if note is None:
+        return None, {}
+    salt = secrets.token_hex(_SALT_BYTES)
+    return sha256(f"{salt}\n{note}".encode()).hexdigest(), {"salt": salt}
+
+
+def _keep_salt(salted: JsonObject) -> str:
+    if not salted:
+        return ""
+    return f"Keep the note with this salt, its digest is the SHA-256 of salt, newline, note:  {salted['salt']}"
+
+
+_VERBS: dict[str, tuple[str, Handler]] = {
+    "acquire": ("lease.acquire", _acquire),
+    "renew": ("lease.renew", _renew),
+    "release": ("lease.release", _release),
+    "list": ("lease.list", _list),
+    "transfer": ("lease.transfer", _transfer),
+    "accept": ("lease.accept", _accept),
+    "break": ("lease.break", _break),
+}

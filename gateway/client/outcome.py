@@ -1,0 +1,67 @@
+"""What the commands that got a receipt do with it: words or JSON on standard output, and the file of --receipt."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from gateway.client.exits import DONE, PROFILE
+from gateway.client.receipts import VerifiedReceipt
+from gateway.client.seen import replace_file
+from gateway.client.words import facts, sentence
+from verifier.wire import JsonObject, Malformed
+
+
+def done(
+    command: str,
+    arguments: argparse.Namespace,
+    receipt: VerifiedReceipt,
+    next_step: str = "",
+    also: JsonObject | None = None,
+) -> int:
+    """Tell a decision in our favour and keep its receipt; return the exit code. `also` goes into the JSON."""
+    unwritten = _write_receipt(arguments.receipt, receipt)
+    code = PROFILE if unwritten else DONE
+    if arguments.json:
+        trouble = {"error": "receipt_not_written", "message": unwritten, "exitCode": code} if unwritten else {}
+        print(json.dumps({"ok": not unwritten, **facts(receipt), **(also or {}), **trouble}))
+        return code
+    print(sentence(receipt))
+    if unwritten:
+        print(f"tallystick {command}: {unwritten}", file=sys.stderr)
+    elif arguments.receipt is not None:
+        home = arguments.home
+        words = (str(arguments.receipt), "--root", f"@{home}/root.vkey", "--keys", f"{home}/keys.note")
+        print(f"Check the receipt with:  tallystick-verify receipt {shlex.join(words)}")
+    if next_step:
+        print(next_step)
+    return code
+
+
+def add_receipt(parser: argparse.ArgumentParser) -> None:
+    """Add --receipt FILE."""
+    parser.add_argument("--receipt", type=Path, metavar="FILE", help="write the receipt there")
+
+
+def check_receipt_path(path: Path | None) -> None:
+    """Malformed when the receipt could not be kept: better said before anything is decided than after."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise Malformed(f"--receipt: there is no folder {path.parent}; nothing was sent")
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise Malformed(f"--receipt: {path} can't be written; nothing was sent")
+
+
+def _write_receipt(path: Path | None, receipt: VerifiedReceipt) -> str:
+    """Return why the receipt could not be written, or "": what was decided stands, and must still be told."""
+    try:
+        if path is not None:
+            replace_file(path, receipt.data)
+    except OSError as error:
+        return f"entry {receipt.seq} was decided, and its receipt can't be written to {path}: {error.strerror}"
+    return ""
