@@ -4,6 +4,7 @@ A block stands between `<!-- generated: NAME -->` and `<!-- end generated -->`; 
 The test beside this file compares, so a table in a document can't drift from the code.
 """
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,6 @@ from gateway.web.problem import ROWS
 from tests.house import example
 from verifier.entries import (
     ACTION_BODIES,
-    BODY_DEFAULTS,
     COMMON_MEMBERS,
     ENTRY_TYPES,
     EVIDENCE_MEMBERS,
@@ -25,6 +25,7 @@ from verifier.entries import (
     PARAMETER_DEFAULTS,
     EntryType,
     Member,
+    body_value,
 )
 from verifier.verdict import VERDICTS
 
@@ -74,17 +75,18 @@ def bodies() -> str:
     rows: list[tuple[object, ...]] = []
     for action, members in ACTION_BODIES.items():
         one_of = ONE_OF.get(action, ())
-        rows += [(f"`{action}`", f"`{m.name}`", m.kind.bound, need(m, one_of)) for m in members]
+        rows += [(f"`{action}`", f"`{m.name}`", m.kind.bound, need(action, m, one_of)) for m in members]
     return table(("action", "member", "bound", "needed"), rows)
 
 
-def need(member: Member, one_of: tuple[str, ...]) -> str:
+def need(action: str, member: Member, one_of: tuple[str, ...]) -> str:
     """Say whether a member of a body must be there, and what stands for it when it is not."""
     if member.name in one_of:
         return f"exactly one of {' and '.join(f'`{name}`' for name in one_of)}"
     if member.is_required:
         return "yes"
-    return f"no; `{BODY_DEFAULTS[member.name]}`" if member.name in BODY_DEFAULTS else "no"
+    default = body_value(action, {}, member.name)
+    return "no" if default is None else f"no; `{json.dumps(default)}`"
 
 
 def common() -> str:

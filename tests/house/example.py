@@ -14,7 +14,7 @@ from keys.forms import root_vkey, signed_key_document
 from keys.signing import SigningKey
 from verifier.checkpoint import checkpoint_text
 from verifier.did import thumbprint
-from verifier.entries import PARAMETER_DEFAULTS, ZERO_HASH, full_type
+from verifier.entries import PARAMETER_DEFAULTS, RULES_VERSION, ZERO_HASH, full_type
 from verifier.keyring import KeyDocument, KeyLine, open_keyring
 from verifier.merkle import leaf_hash
 from verifier.note import Note, encode_note, make_vkey, signature_line
@@ -46,7 +46,7 @@ class Example:
 def open_ledger() -> list[bytes]:
     """Entry 0 and the start of the service."""
     entry: JsonObject = {
-        "rules": 1,
+        "rules": RULES_VERSION,
         "root": root_vkey(ORIGIN, ROOT.public_key).vkey,
         "keys": [*sorted(line.text for line in KEY_LINES)],
         "operators": [OPERATOR.did],
@@ -141,7 +141,7 @@ def build() -> Example:
     granted: JsonObject = {
         "resources": [lock],
         "mode": "write",
-        "schemes": [{"class": "exclusive", "name": "lock"}],
+        "schemes": [{"class": "exclusive", "isFolding": False, "name": "lock"}],
         "leaseId": f"L{len(leaves)}",
         "fencingToken": now_ms * 1000,
         "ttlMs": 60_000,

@@ -20,7 +20,8 @@ IMPURE = {
 }  # fmt: skip
 VERIFIER_MAY = {
     "__future__", "argparse", "base64", "binascii", "collections", "concurrent", "contextlib", "dataclasses", "enum",
-    "functools", "hashlib", "io", "itertools", "json", "pathlib", "re", "struct", "sys", "types", "typing", "unicodedata",
+    "functools", "hashlib", "io", "itertools", "json", "pathlib", "re", "struct", "sys", "types", "typing",
+    "unicodedata",
 }  # fmt: skip
 # A file that opens others: without these a pipe or a link among them could hold it up or lead it away.
 VERIFIER_ALSO = {"sig.py": {"nacl"}, "source.py": {"os", "stat"}}
