@@ -34,7 +34,7 @@ from gateway.core.state import (
     principal_at,
     scheme_at,
 )
-from gateway.core.terms import TICKETS, met_by
+from gateway.core.terms import TICKETS, filed_under, met_by
 from verifier.entries import may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
@@ -98,8 +98,8 @@ class _Lens:
         """
         scene, met = self._scene, set[str]()
         (key,) = keys_of(scene.view, (name,))
-        for term in _met_by(name):
-            for place in scene.view.near(term) if is_deep or term[0] != "<" else ():
+        for term in _met_by(name) if is_deep else (filed_under(name)[0], *filter(_is_tree, _met_by(name))):
+            for place in scene.view.near(term):
                 claim = None if place in met else scene.view.get(place)
                 if isinstance(claim, Lease | Ticket) and scene.is_live(claim):
                     meeting = self._meet(claim, key)
@@ -122,6 +122,11 @@ class _Lens:
         """Count looks; the one that is too many cuts."""
         self._looks -= looks
         self.is_cut = self._looks < 0
+
+
+def _is_tree(term: str) -> bool:
+    """Say whether a word is that of a sub-tree's own name."""
+    return term.endswith("**")
 
 
 def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:

@@ -1,13 +1,48 @@
-"""The pictures: who holds, who waits, who is deadlocked; nothing that is over, and nothing is written."""
+"""The pictures: who holds, who stands in line, who is deadlocked; nothing that is over, and nothing is written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import process_time
 from typing import Any
 
+import pytest
+
 from gateway.core.opening import start_steps
-from gateway.core.state import Held, Lease, Parameters, Record, Waits, held_key, lease_key, wait_key
-from gateway.core.waitview import ROWS_MAX, WAITS_MAX, Scene, leases_view, look, wait_view
+from gateway.core.state import (
+    HOLIDAY_KEY,
+    Counter,
+    Delay,
+    Edge,
+    Lease,
+    Parameters,
+    Principal,
+    Record,
+    Scheme,
+    Ticket,
+    Waits,
+    delay_key,
+    edge_key,
+    lease_key,
+    principal_key,
+    scheme_key,
+    terms_of,
+    ticket_key,
+    wait_key,
+)
+from gateway.core.terms import met_by
+from gateway.core.waitview import (
+    ITEMS_MAX,
+    LOOKS_MAX,
+    ROW_ITEMS_MAX,
+    ROWS_MAX,
+    WAITS_MAX,
+    Scene,
+    leases_view,
+    look,
+    trust_view,
+    wait_view,
+)
 from tests.core.book import Book, Shelf
 from tests.core.requests import NOW_MS, acquire, add, did_of, release
 from verifier.wire import JsonObject, encode_canonical
@@ -40,7 +75,8 @@ def test_each_resource_shows_its_lease_and_its_waiters_the_longest_first() -> No
         "resources": [
             {
                 "resource": "repo:x",
-                "lease": lease_row("L4", NOW_MS * 1_000),
+                "leases": [lease_row("L4", NOW_MS * 1_000)],
+                "queue": [],
                 "waiting": [
                     {"actor": C, "waits": 2, "sinceMs": NOW_MS + 1, "refusedAtMs": NOW_MS + 3},
                     {"actor": B, "waits": 1, "sinceMs": NOW_MS + 2, "refusedAtMs": NOW_MS + 2},
@@ -49,7 +85,7 @@ def test_each_resource_shows_its_lease_and_its_waiters_the_longest_first() -> No
         ],
         "deadlocks": [],
         "isTruncated": False,
-        "counts": {"leases": 1, "held": 1, "waiting": 2},
+        "counts": {"leases": 1, "held": 1, "waiting": 2, "queued": 0, "offered": 0},
     }
     assert book.snapshot() == before
 
@@ -58,7 +94,7 @@ def waiting(book: Book, t_ms: int) -> list[Any]:
     view = wait_view(look(book.shelf, t_ms, book.parameters))
     rows = view["resources"]
     assert isinstance(rows, list)
-    return [(row["resource"], row["lease"] is not None, len(row["waiting"])) for row in rows]  # type: ignore[index, call-overload, arg-type]
+    return [(row["resource"], row["leases"] != [], len(row["waiting"])) for row in rows]  # type: ignore[index, call-overload, arg-type]
 
 
 def test_a_refusal_counts_as_waiting_for_ten_seconds() -> None:
@@ -161,40 +197,71 @@ def test_the_pictures_are_plain_json() -> None:
     assert encode_canonical(leases_view(look(book.shelf, NOW_MS, book.parameters), A))
 
 
-# -- what a stranger may cost ------------------------------------------------------------------------------------------
+# -- lines, sub-trees, sharing ----------------------------------------------------------------------------------------
 
 
-class CountingShelf(Shelf):
-    """Counts what is walked through and what is looked up."""
+class Stage(Shelf):
+    """Records of our own, found by their words; counts what is walked through and what is looked up."""
 
-    def __init__(self) -> None:
+    def __init__(self, *records: Record) -> None:
         super().__init__()
         self.walked = self.looked_up = 0
+        self._filed: dict[str, list[str]] = {}
+        for record in records:
+            self.put(record)
+
+    def put(self, record: Record) -> None:
+        match record:
+            case Lease():
+                key = lease_key(record.lease_id)
+            case Ticket():
+                key = ticket_key(record.ticket_id)
+            case Delay():
+                key = delay_key(record.lease_id)
+            case Waits():
+                key = wait_key(record.principal, record.resource)
+            case Edge():
+                key = edge_key(record.actor)
+            case Scheme():
+                key = scheme_key(record.name)
+            case _:
+                raise AssertionError(record)
+        self.records[key] = record
+        for term in terms_of(record):
+            self._filed.setdefault(term, []).append(key)
 
     def get(self, key: str) -> Record | None:
         self.looked_up += 1
         return super().get(key)
+
+    def near(self, term: str) -> list[str]:
+        return self._filed.get(term, [])
 
     def scan(self, prefix: str) -> Iterable[Record]:
         for record in super().scan(prefix):
             self.walked += 1
             yield record
 
-    def hold(self, leases: int, each: int, holder: str = A) -> None:
-        first = sum(isinstance(record, Lease) for record in self.records.values())
-        for number in range(first, first + leases):
-            lease_id, names = f"L{number}", tuple(f"repo:{number:06}/{at:03}" for at in range(each))
-            self.records[lease_key(lease_id)] = Lease(
-                lease_id, holder, holder, holder, names, "write", number, number, NOW_MS, 1, NOW_MS + 1, NOW_MS + 1
-            )
-            self.records.update((held_key(name), Held((lease_id,))) for name in names)
-
-    def wait(self, principal: str, resource: str, since_ms: int = NOW_MS) -> None:
-        record = Waits(principal, principal, resource, 1, since_ms, NOW_MS, "L0", NOW_MS + 60_000)
-        self.records[wait_key(principal, resource)] = record
-
     def look(self) -> Scene:
         return look(self, NOW_MS, Parameters())
+
+
+def lease(number: int, holder: str, *names: str, mode: str = "write", ends_ms: int = NOW_MS + 30_000) -> Lease:
+    return Lease(
+        f"L{number}", holder, holder, holder, names, mode, number, number, NOW_MS, 30_000, ends_ms, ends_ms + 1
+    )
+
+
+def ticket(number: int, actor: str, *names: str, mode: str = "write", **members: Any) -> Ticket:
+    found = Ticket(
+        f"T{number}", actor, actor, actor, names, mode, 30_000, number, NOW_MS - 10,
+        poll_by_ms=NOW_MS + 20_000, give_up_by_ms=NOW_MS + 90_000,
+    )  # fmt: skip
+    return found._replace(**members)
+
+
+def refusal(principal: str, resource: str, since_ms: int = NOW_MS) -> Waits:
+    return Waits(principal, principal, resource, 1, since_ms, NOW_MS, "L0", NOW_MS + 60_000)
 
 
 def rows_of(view: JsonObject, member: str = "resources") -> list[Any]:
@@ -203,61 +270,196 @@ def rows_of(view: JsonObject, member: str = "resources") -> list[Any]:
     return rows
 
 
+def row_of(view: JsonObject, resource: str) -> Any:
+    return next(row for row in rows_of(view) if row["resource"] == resource)
+
+
+def test_a_row_shows_all_who_share_and_the_line_behind_them() -> None:
+    """Scenario 32: everybody sees their place."""
+    stage = Stage(
+        Scheme("doc", "read-safe", False, False, 0, 3_600_000, 1),
+        lease(5, B, "doc:x", mode="read"), lease(4, A, "doc:x", mode="read"),
+        ticket(8, "w2", "doc:x", mode="read", passes=3, reserve_until_ms=NOW_MS + 5_000),
+        ticket(7, "w1", "doc:x", claim_by_ms=NOW_MS + 25_000), ticket(9, "w3", "doc:x", is_passed=True),
+        ticket(10, "w4", "doc:x", "doc:y"), ticket(11, "gone", "doc:x", poll_by_ms=NOW_MS),
+    )  # fmt: skip
+    row = row_of(wait_view(stage.look()), "doc:x")
+    assert [(one["leaseId"], one["holder"], one["mode"]) for one in row["leases"]] == [
+        ("L4", A, "read"), ("L5", B, "read"),
+    ]  # fmt: skip
+    assert row["queue"] == [
+        {
+            "position": 1, "ticketId": "T7", "actor": "w1", "mode": "write", "state": "offered",
+            "queuedAtMs": NOW_MS - 10, "pollByMs": NOW_MS + 20_000, "giveUpByMs": NOW_MS + 90_000,
+            "endsAtMs": NOW_MS + 25_000, "passes": 0, "claimByMs": NOW_MS + 25_000,
+        },
+        {
+            "position": 2, "ticketId": "T8", "actor": "w2", "mode": "read", "state": "reserved",
+            "queuedAtMs": NOW_MS - 10, "pollByMs": NOW_MS + 20_000, "giveUpByMs": NOW_MS + 90_000,
+            "endsAtMs": NOW_MS + 5_000, "passes": 3,
+        },
+        {
+            "position": 3, "ticketId": "T9", "actor": "w3", "mode": "write", "state": "passed",
+            "queuedAtMs": NOW_MS - 10, "pollByMs": NOW_MS + 20_000, "giveUpByMs": NOW_MS + 90_000,
+            "endsAtMs": NOW_MS + 20_000, "passes": 0,
+        },
+        {
+            "position": 4, "ticketId": "T10", "actor": "w4", "mode": "write", "state": "queued",
+            "queuedAtMs": NOW_MS - 10, "pollByMs": NOW_MS + 20_000, "giveUpByMs": NOW_MS + 90_000,
+            "endsAtMs": NOW_MS + 20_000, "passes": 0,
+        },
+    ]  # fmt: skip
+    view = wait_view(stage.look())
+    assert view["counts"] == {"leases": 2, "held": 2, "waiting": 0, "queued": 3, "offered": 1}
+    assert [one["ticketId"] for one in row_of(view, "doc:y")["queue"]] == ["T10"]
+
+
+def test_a_holiday_keeps_those_in_line_as_it_keeps_leases() -> None:
+    stage = Stage(ticket(7, A, "lock:x", poll_by_ms=NOW_MS - 1))
+    assert rows_of(wait_view(stage.look())) == []
+    stage.records[HOLIDAY_KEY] = Counter(NOW_MS + 500)
+    (row,) = rows_of(wait_view(stage.look()))
+    assert (row["queue"][0]["pollByMs"], row["queue"][0]["endsAtMs"]) == (NOW_MS - 1, NOW_MS + 500)
+
+
+def test_who_holds_a_sub_tree_is_shown_for_every_name_in_it() -> None:
+    """Scenario 26's kind: overlap is exact, and seen from both sides."""
+    stage = Stage(
+        lease(4, A, "repo:app/**"), lease(5, B, "repo:apple"), ticket(7, "w", "repo:app/src/a.py"),
+        refusal("r", "repo:app/b"),
+    )  # fmt: skip
+    scene = stage.look()
+    view = wait_view(scene)
+    inside = row_of(view, "repo:app/src/a.py")
+    assert [(one["leaseId"], one["heldAs"]) for one in inside["leases"]] == [("L4", "repo:app/**")]
+    assert [one["leaseId"] for one in row_of(view, "repo:app/b")["leases"]] == ["L4"]
+    assert row_of(view, "repo:app/**")["queue"] == [], "each name in a tree has its own row"
+    (row,) = rows_of(wait_view(scene, "repo:app/src/a.py"))
+    assert row == inside
+    (row,) = rows_of(wait_view(scene, "repo:app/src/other.py"))
+    assert ([one["leaseId"] for one in row["leases"]], row["queue"], row["waiting"]) == (["L4"], [], [])
+    (row,) = rows_of(wait_view(scene, "repo:app/src/**"))
+    assert [(one["ticketId"], one["resource"]) for one in row["queue"]] == [("T7", "repo:app/src/a.py")]
+    (row,) = rows_of(wait_view(scene, "repo:**"))
+    assert [one["leaseId"] for one in row["leases"]] == ["L4", "L5"]
+    assert [one["resource"] for one in row["waiting"]] == ["repo:app/b"]
+    assert "resource" not in rows_of(wait_view(scene, "repo:app/b"))[0]["waiting"][0]
+    assert rows_of(wait_view(scene, "repo:appl")) == []
+
+
+def test_names_are_compared_as_their_scheme_says() -> None:
+    """Scenario 24."""
+    stage = Stage(
+        Scheme("win", "exclusive", True, False, 0, 3_600_000, 1), lease(4, A, "win:Src/**"), lease(5, B, "repo:Src/A")
+    )
+    scene = stage.look()
+    assert [one["heldAs"] for one in rows_of(wait_view(scene, "win:sRC/a"))[0]["leases"]] == ["win:Src/**"]
+    assert rows_of(wait_view(scene, "repo:src/A")) == []
+    assert len(rows_of(wait_view(scene, "repo:Src/A"))) == 1
+
+
+def test_a_delay_is_no_holder() -> None:
+    stage = Stage(Delay("L4", A, ("lock:x",), "write", 9, NOW_MS + 5_000))
+    assert rows_of(wait_view(stage.look(), "lock:x")) == []
+
+
+def pairs_of(stage: Stage) -> list[Any]:
+    return rows_of(wait_view(stage.look()), "deadlocks")
+
+
+def test_two_in_line_for_what_the_other_holds_are_a_deadlocked_pair() -> None:
+    """Scenarios 35, 37: tickets and refusals are one graph."""
+    both = {"actors": ["a", "b"], "resources": ["lock:x", "lock:y"]}
+    held = (lease(4, "a", "lock:x"), lease(5, "b", "lock:y"))
+    assert pairs_of(Stage(*held, ticket(7, "a", "lock:y"), ticket(8, "b", "lock:x"))) == [both]
+    edge = Edge("b", "lock:x", "write", 8, NOW_MS + 1)
+    assert pairs_of(Stage(*held, ticket(7, "a", "lock:y"), edge)) == [both]
+    assert pairs_of(Stage(*held, ticket(7, "a", "lock:y"), edge._replace(until_ms=NOW_MS))) == []
+    assert pairs_of(Stage(*held, ticket(7, "a", "lock:y", claim_by_ms=NOW_MS + 9), edge)) == [], "its turn has come"
+    assert pairs_of(Stage(*held, ticket(7, "a", "lock:y"), ticket(8, "c", "lock:x"))) == []
+
+
+def test_a_pair_may_meet_in_a_sub_tree_and_is_shown_for_every_name_it_touches() -> None:
+    stage = Stage(
+        lease(4, "a", "repo:a/x"), lease(5, "b", "repo:b/**"), ticket(7, "a", "repo:b/y"), ticket(8, "b", "repo:a/**")
+    )
+    pair = {"actors": ["a", "b"], "resources": ["repo:a/**", "repo:b/y"]}
+    assert pairs_of(stage) == [pair]
+    scene = stage.look()
+    assert rows_of(wait_view(scene, "repo:a/z"), "deadlocks") == [pair]
+    assert rows_of(wait_view(scene, "repo:b/z"), "deadlocks") == []
+
+
+def test_who_may_share_does_not_wait_for_each_other() -> None:
+    rows = [
+        Scheme("doc", "read-safe", False, False, 0, 3_600_000, 1),
+        lease(4, "a", "doc:x", mode="read"), lease(5, "b", "doc:y"), ticket(7, "a", "doc:y"),
+    ]  # fmt: skip
+    assert pairs_of(Stage(*rows, ticket(8, "b", "doc:x", mode="read"))) == []
+    assert len(pairs_of(Stage(*rows, ticket(8, "b", "doc:x", mode="write")))) == 1
+
+
+def test_trust_is_shown_with_the_entry_that_changed_it_last() -> None:
+    stage = Stage()
+    assert trust_view(stage, A, NOW_MS, Parameters()) == {"nowMs": NOW_MS, "did": A, "trust": 50_000, "lastSeq": None}
+    stage.records[principal_key(A)] = Principal(A, 45_000, 9, 0, 0, 0)
+    assert trust_view(stage, A, NOW_MS, Parameters()) == {"nowMs": NOW_MS, "did": A, "trust": 45_000, "lastSeq": 9}
+
+
+# -- what a stranger may cost ------------------------------------------------------------------------------------------
+
+
+def crowd(leases: int, each: int, holder: str = A) -> list[Lease]:
+    names = [tuple(f"repo:{number:06}/{at:03}" for at in range(each)) for number in range(leases)]
+    return [lease(number, holder, *names[number], ends_ms=NOW_MS + 1) for number in range(leases)]
+
+
 def test_one_walk_for_a_scene_and_none_for_what_is_asked_of_it() -> None:
     """One agent held 11,520 resources, and every picture walked through them all."""
-    shelf = CountingShelf()
-    shelf.hold(45, 256)
-    for number in range(30):
-        shelf.wait(f"agent-{number:02}", "repo:000000/007", NOW_MS - number)
-    scene = shelf.look()
-    assert shelf.walked == 45 + 30
-    assert shelf.looked_up < 10
-    for ask in (wait_view(scene), wait_view(scene, "repo:000000/007"), wait_view(scene, "repo:none")):
-        assert ask["counts"] == {"leases": 45, "held": 11_520, "waiting": 30}
+    waits = [refusal(f"agent-{number:02}", "repo:000000/007", NOW_MS - number) for number in range(30)]
+    stage = Stage(*crowd(45, 256), *waits)
+    scene = stage.look()
+    assert stage.walked == 45 + 30
+    for asked in (wait_view(scene), wait_view(scene, "repo:000000/007"), wait_view(scene, "repo:none")):
+        assert asked["counts"] == {"leases": 45, "held": 11_520, "waiting": 30, "queued": 0, "offered": 0}
     assert leases_view(scene, A)["counts"] == {"leases": 45}
-    assert shelf.walked == 45 + 30
-    assert shelf.looked_up < 4 * ROWS_MAX, "a row looks up its lease and a label"
+    assert stage.walked == 45 + 30
+    assert stage.looked_up < 5 * ROWS_MAX, "a row looks up its scheme, its lease and a label"
 
 
 def test_a_question_about_one_resource_looks_up_that_one() -> None:
-    shelf = CountingShelf()
-    shelf.hold(10_000, 1)
-    scene = shelf.look()
-    before = shelf.looked_up
+    stage = Stage(*crowd(10_000, 1))
+    scene = stage.look()
+    before = stage.looked_up
     (row,) = rows_of(wait_view(scene, "repo:000000/000"))
-    assert row["lease"]["leaseId"] == "L0"
-    assert shelf.looked_up - before <= 4
+    assert row["leases"][0]["leaseId"] == "L0"
+    assert stage.looked_up - before <= 5
 
 
 def test_a_picture_is_bounded_and_says_so_and_shows_first_what_somebody_waits_for() -> None:
-    shelf = CountingShelf()
-    shelf.hold(45, 256)
-    last = max(key for key in shelf.records if key.startswith("held/")).removeprefix("held/")
-    shelf.wait(B, last)
-    view = wait_view(shelf.look())
+    stage = Stage(*crowd(45, 256), refusal(B, "repo:000044/255"), ticket(99, "w", "repo:000044/254"))
+    view = wait_view(stage.look())
     rows = rows_of(view)
     names = [row["resource"] for row in rows]
     assert (len(names), view["isTruncated"]) == (ROWS_MAX, True)
     assert names == sorted(names)
-    assert names[-1] == last and rows[-1]["waiting"][0]["actor"] == B
+    assert names[-2:] == ["repo:000044/254", "repo:000044/255"]
+    assert rows[-1]["waiting"][0]["actor"] == B and rows[-2]["queue"][0]["actor"] == "w"
     assert len(encode_canonical(view)) < 500_000
 
 
 def test_a_picture_of_exactly_as_much_as_fits_is_whole() -> None:
-    shelf = CountingShelf()
-    shelf.hold(4, 250)
-    view = wait_view(shelf.look())
+    stage = Stage(*crowd(4, 250))
+    view = wait_view(stage.look())
     assert (len(rows_of(view)), view["isTruncated"]) == (ROWS_MAX, False)
-    shelf.hold(1, 1)
-    view = wait_view(shelf.look())
+    stage.put(lease(99, A, "repo:more"))
+    view = wait_view(stage.look())
     assert (len(rows_of(view)), view["isTruncated"]) == (ROWS_MAX, True)
 
 
 def test_the_leases_of_one_holder_are_bounded_and_the_oldest_come_first() -> None:
-    shelf = CountingShelf()
-    shelf.hold(45, 256)
-    shelf.hold(3, 1, B)
-    scene = shelf.look()
+    stage = Stage(*crowd(45, 256), *(lease(50 + number, B, f"lock:{number}") for number in range(3)))
+    scene = stage.look()
     view = leases_view(scene, A)
     rows = rows_of(view, "leases")
     assert [row["leaseId"] for row in rows] == ["L0", "L1", "L2"]
@@ -267,12 +469,62 @@ def test_the_leases_of_one_holder_are_bounded_and_the_oldest_come_first() -> Non
 
 
 def test_more_who_wait_than_are_looked_at_are_counted_and_the_longest_are_shown() -> None:
-    shelf = CountingShelf()
-    for number in range(WAITS_MAX + 5):
-        shelf.wait(f"agent-{number:04}", "repo:x", NOW_MS - number)
-    view = wait_view(shelf.look(), "repo:x")
+    waits = [refusal(f"agent-{number:04}", "repo:x", NOW_MS - number) for number in range(WAITS_MAX + 5)]
+    view = wait_view(Stage(*waits).look(), "repo:x")
     (row,) = rows_of(view)
     waiting = row["waiting"]
     assert (len(waiting), view["isTruncated"]) == (WAITS_MAX, True)
     assert waiting[0]["actor"] == f"agent-{WAITS_MAX + 4:04}"
-    assert view["counts"] == {"leases": 0, "held": 0, "waiting": WAITS_MAX + 5}
+    assert view["counts"] == {"leases": 0, "held": 0, "waiting": WAITS_MAX + 5, "queued": 0, "offered": 0}
+
+
+def test_a_long_line_is_cut_in_a_picture_of_everything_and_longer_where_it_is_asked_for() -> None:
+    stage = Stage(lease(1, A, "lock:x"), *(ticket(number, f"w{number}", "lock:x") for number in range(10, 310)))
+    scene = stage.look()
+    view = wait_view(scene)
+    assert (len(rows_of(view)[0]["queue"]), view["isTruncated"]) == (ROW_ITEMS_MAX, True)
+    view = wait_view(scene, "lock:x")
+    (row,) = rows_of(view)
+    assert ([one["position"] for one in row["queue"]], view["isTruncated"]) == (list(range(1, 301)), False)
+
+
+def forest(trees: int, leaves: int) -> list[Record]:
+    """Sub-trees one inside the other, and names in the innermost: everything overlaps everything."""
+    depth = "/".join(["d"] * 29)
+    rows: list[Record] = [Scheme("doc", "read-safe", False, False, 0, 3_600_000, 1)]
+    rows += [lease(n, f"t{n}", f"doc:{'d/' * (n % 29)}**", mode="read") for n in range(1, trees + 1)]
+    rows += [lease(10_000 + n, f"l{n}", f"doc:{depth}/{n}", mode="read") for n in range(leaves)]
+    rows += [ticket(90_000 + n, f"l{n}", f"doc:{'d/' * (n % 29)}**") for n in range(leaves // 4)]
+    return rows
+
+
+def mixed(count: int) -> list[Record]:
+    """Names that are found for each other and then differ in case: each look finds nothing."""
+    return [lease(n, f"a{n}", f"repo:D/{n}") for n in range(count)] + [
+        ticket(90_000 + n, f"a{n}", f"repo:d/{'x' * n}/**", "repo:d/**") for n in range(count // 10)
+    ]
+
+
+@pytest.mark.parametrize("records", [forest(400, 4_000), mixed(4_000)], ids=["forest", "mixed"])
+def test_names_that_all_overlap_cost_no_more_than_so_many_looks(records: list[Record]) -> None:
+    """Four thousand leases in nested sub-trees: what is left out is said."""
+    stage = Stage(*records)
+    started_s = process_time()
+    scene = stage.look()
+    looked_s, before = process_time() - started_s, stage.looked_up
+    name = "doc:**" if records[0].__class__ is Scheme else "repo:d/**"
+    for asked in (None, name):
+        view = wait_view(scene, asked)
+        assert view["isTruncated"] is True
+        assert sum(len(row["leases"]) + len(row["queue"]) for row in rows_of(view)) <= ITEMS_MAX
+        assert stage.looked_up - before < 6 * LOOKS_MAX
+        before = stage.looked_up
+    assert looked_s < 1 and process_time() - started_s < 2
+
+
+def test_what_strangers_ask_for_stays_in_no_cache() -> None:
+    met_by.cache_clear()
+    scene = Stage().look()
+    for number in range(100):
+        wait_view(scene, f"lock:{number}")
+    assert met_by.cache_info().currsize == 0
