@@ -1,17 +1,272 @@
-"""Who is next: after every entry, those in line for what has changed are looked at."""
+"""Who is next: after every entry, those in line for what has changed are looked at, the lowest number first.
+
+House rules of this file:
+
+* After `settle` nobody in line could be offered anything: what is free belongs to somebody or is not waited for. That
+  is the one rule; everything else here is about finding the few who may be concerned.
+* One pass, upwards. A look at a ticket may concern later ones (a ticket that is passed over no longer stops them),
+  never earlier ones: an offer frees nothing.
+* An offer touches the names of its ticket. So a lease or ticket counts here until the entry that ends it, even when
+  its time has come; only a delay, which ends without an entry, goes by time.
+
+Source: docs/protocol.md 23.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, TypeAlias
 
-from gateway.core.outcome import Context, Decision
-from gateway.core.state import Draft, Ticket
+from gateway.core.deadlock import NOBODY, closes_cycle
+from gateway.core.outcome import Context, Decision, granted
+from gateway.core.resource import (
+    Ask,
+    ask_again,
+    claims_on,
+    end_ms,
+    excludes,
+)
+from gateway.core.state import (
+    CLAIMS,
+    TICKETS_KEY,
+    Claim,
+    Counter,
+    Delay,
+    Draft,
+    Ended,
+    Ticket,
+    claim_key,
+    counter_at,
+    ended_key,
+    ticket_at,
+    ticket_key,
+)
+from gateway.core.terms import PASSED, met_by
+from verifier.wire import JsonObject
+
+RESERVED_CLAIMS = 3  # a reservation lasts for as many claim windows
+IN_LINE, HOLDING = ("ticket/",), ("lease/", "delay/")  # how keys of records begin
+Place: TypeAlias = tuple[tuple[str, ...], str]  # names and mode: whoever asks for these meets the same things
 
 
 def settle(draft: Draft, context: Callable[[], Context]) -> Iterator[Decision]:
-    draft.take_stirred()
-    return iter(())
+    """Offer what is free to whom it belongs, and yield each entry of it; `context` gives the number of the next one."""
+    stirred = draft.take_stirred()
+    if counter_at(draft, TICKETS_KEY) == 0:
+        return
+    line = Line(draft, context().t_ms)
+    numbers = sorted({ticket.seq for ticket in _concerned(draft, stirred)})
+    seen = set(numbers)
+    while numbers:
+        ticket = ticket_at(draft, f"T{heapq.heappop(numbers)}")
+        if ticket is None or ticket.claim_by_ms is not None or not line.is_live(ticket):
+            continue
+        yield from _look(line, ticket, context)
+        for later in _concerned(draft, draft.take_stirred()):
+            if later.seq > ticket.seq and later.seq not in seen:
+                seen.add(later.seq)
+                heapq.heappush(numbers, later.seq)
 
 
 def lapse_ticket(draft: Draft, ticket: Ticket, context: Context) -> Decision:
-    raise NotImplementedError
+    """Do what time has come for: remove a ticket that lapsed, or reserve for one that was first for long enough."""
+    if context.t_ms < ticket.deadline_ms:
+        return _reserve(draft, ticket, context)
+    end_ticket(draft, ticket, "removed", context)
+    return granted("wait.removed", _waiter(ticket) | {"reason": _why_removed(ticket)})
+
+
+def standing(draft: Draft, ask: Ask, t_ms: int, number: int | None) -> list[Ticket]:
+    """Return the tickets that stand in the way of an ask, lowest number first; without a `number` it is a plain one."""
+    if counter_at(draft, TICKETS_KEY) == 0:
+        return []
+    return list(Line(draft, t_ms).standing(ask, number))
+
+
+def position(draft: Draft, ask: Ask, number: int, t_ms: int) -> int:
+    """Return the place in line: 1, and one for each earlier live ticket of another that excludes this one."""
+    line = Line(draft, t_ms)
+    return 1 + sum(one.seq < number and line.is_live(one) for one in line.others(ask))
+
+
+def count_passes(draft: Draft, ask: Ask, number: int, context: Context) -> list[Ticket]:
+    """Count for every earlier ticket of several names that `ask` goes before it; return these, lowest number first."""
+    if counter_at(draft, TICKETS_KEY) == 0:
+        return []
+    return _pass(Line(draft, context.t_ms), ask, number)
+
+
+def end_ticket(draft: Draft, ticket: Ticket, how: Literal["claimed", "cancelled", "removed"], context: Context) -> None:
+    """Take a ticket out of every line and remember how it ended."""
+    until_ms = context.t_ms + context.parameters.idempotency_ms
+    draft.delete(ticket_key(ticket.ticket_id))
+    draft.put(TICKETS_KEY, Counter(counter_at(draft, TICKETS_KEY) - 1))
+    draft.put(ended_key(ticket.ticket_id), Ended(ticket.actor, how, context.seq, until_ms))
+
+
+class Line:
+    """Those in line at one moment, while nobody joins or leaves; what each meets is looked up once for all alike."""
+
+    def __init__(self, draft: Draft, t_ms: int) -> None:
+        self.draft = draft
+        self._t_ms = t_ms
+        self._holders: dict[Place, tuple[str, ...]] = {}
+        self._tickets: dict[Place, list[str]] = {}
+
+    def standing(self, ask: Ask, number: int | None) -> Iterator[Ticket]:
+        """Yield the tickets that stand in the way of an ask, lowest number first.
+
+        A plain ask has no number, and for it those whose time has come do not count. A queued ticket that is passed
+        over stands in the way of plain asks only; one of several names only when it is reserved or nothing else is in
+        its own way, so that it never keeps idle what it can't use.
+        """
+        for one in self.others(ask):
+            if one.claim_by_ms is None:
+                if number is not None and (one.seq > number or one.is_passed):
+                    continue
+                if len(one.resources) > 1 and one.reserve_until_ms is None and not self.is_clear(one):
+                    continue
+            if number is not None or self.is_live(one):
+                yield one
+
+    def is_live(self, ticket: Ticket) -> bool:
+        return self._t_ms < end_ms(self.draft, ticket)
+
+    def others(self, ask: Ask) -> Iterator[Ticket]:
+        """Yield the tickets of other actors that exclude an ask, as they are now, lowest number first."""
+        place = ask.resources, ask.mode
+        if place not in self._tickets:
+            found = {one.ticket_id: one.seq for one in _excluding(self.draft, ask, IN_LINE) if isinstance(one, Ticket)}
+            self._tickets[place] = sorted(found, key=found.__getitem__)
+        for ticket_id in self._tickets[place]:
+            ticket = ticket_at(self.draft, ticket_id)
+            if ticket is not None and ticket.actor != ask.actor:
+                yield ticket
+
+    def is_clear(self, ticket: Ticket) -> bool:
+        """Say whether no lease and no delay is in the way of a ticket."""
+        place = ticket.resources, ticket.mode
+        if place not in self._holders:
+            self._holders[place] = self._holders_of(ask_again(self.draft, ticket))
+        return all(holder == ticket.actor for holder in self._holders[place])
+
+    def _holders_of(self, ask: Ask) -> tuple[str, ...]:
+        """Return whose leases and delays exclude an ask: two are enough to know that it is not clear for anybody."""
+        holders: set[str] = set()
+        for claim in _excluding(self.draft, ask, HOLDING):
+            if isinstance(claim, Delay) and self._t_ms >= end_ms(self.draft, claim):
+                continue
+            holders.add(claim.holder)
+            if len(holders) == 2:
+                break
+        return tuple(holders)
+
+
+def _excluding(draft: Draft, ask: Ask, kinds: tuple[str, ...]) -> Iterator[Claim]:
+    """Yield what excludes an ask, whoever has it and lapsed or not; something of several names may come again."""
+    anybody = ask._replace(actor=NOBODY)
+    for name in ask.resources:
+        for term in met_by(name):
+            for key in draft.near(term):
+                claim = draft.get(key) if key.startswith(kinds) else None
+                if isinstance(claim, CLAIMS) and excludes(draft, anybody, claim):
+                    yield claim
+
+
+def _concerned(draft: Draft, stirred: Iterable[Claim]) -> Iterator[Ticket]:
+    """Yield the tickets for which a change may mean that they are free now, some of them several times.
+
+    What has gone, and who is passed over, lets those behind go first. A lease that began may be what a ticket of
+    several names lacks now: then that no longer stands in the way on its other names.
+    """
+    first = {claim_key(claim): claim for claim in reversed(list(stirred))}
+    now = {key: draft.get(key) for key in first}
+    yield from (one for one in now.values() if isinstance(one, Ticket))
+    freed = [one for key, one in first.items() if now[key] is None or (_is_passed(now[key]) and not _is_passed(one))]
+    begun = [one for key, one in first.items() if not isinstance(one, Ticket) and now[key] == one]
+    behind = _tickets_on(draft, freed)
+    yield from behind
+    wide = [one for one in {**behind, **_tickets_on(draft, begun)} if len(one.resources) > 1]
+    yield from _tickets_on(draft, wide)
+    passed = (draft.get(key) for key in draft.near(PASSED))
+    yield from (one for one in passed if isinstance(one, Ticket) and one.is_passed)
+
+
+def _is_passed(record: object) -> bool:
+    return isinstance(record, Ticket) and record.is_passed
+
+
+def _tickets_on(draft: Draft, claims: Iterable[Claim]) -> dict[Ticket, None]:
+    """Return the tickets whose names may overlap those of any of `claims`."""
+    names = {name for claim in claims for name in claim.resources}
+    return {one: None for one in claims_on(draft, names) if isinstance(one, Ticket)}
+
+
+def _look(line: Line, ticket: Ticket, context: Callable[[], Context]) -> Iterator[Decision]:
+    """Offer a queued ticket what it waits for, if nothing is in its way; else note what its standing is now."""
+    draft, ask = line.draft, ask_again(line.draft, ticket)
+    if len(ticket.resources) > 1:
+        ticket = _noted_first(line, ticket, ask, context())
+        if _may_reserve(ticket, context()):
+            yield _reserve(draft, ticket, context())
+            ticket = ticket_at(draft, ticket.ticket_id) or ticket
+    is_free = line.is_clear(ticket) and next(line.standing(ask, ticket.seq), None) is None
+    is_passed = is_free and closes_cycle(draft, ticket, context())
+    if is_free and not is_passed:
+        yield _offer(draft, ticket, context())
+        for wide in _pass(line, ask, ticket.seq):
+            if _may_reserve(wide, context()):
+                yield _reserve(draft, wide, context())
+    elif is_passed != ticket.is_passed:
+        draft.put(ticket_key(ticket.ticket_id), ticket._replace(is_passed=is_passed))
+
+
+def _noted_first(line: Line, ticket: Ticket, ask: Ask, context: Context) -> Ticket:
+    """Return the ticket with the time from which it may reserve, once no earlier one of another excludes it."""
+    if ticket.reserve_at_ms is not None or any(one.seq < ticket.seq for one in line.others(ask)):
+        return ticket
+    first = ticket._replace(reserve_at_ms=context.t_ms + context.parameters.reserve_after_ms)
+    line.draft.put(ticket_key(ticket.ticket_id), first)
+    return first
+
+
+def _pass(line: Line, ask: Ask, number: int) -> list[Ticket]:
+    """Count one pass for each earlier live queued ticket of several names that excludes `ask`; return these."""
+    passed: list[Ticket] = []
+    for one in line.others(ask):
+        if one.seq < number and len(one.resources) > 1 and one.claim_by_ms is None and line.is_live(one):
+            passed.append(one._replace(passes=one.passes + 1))
+            line.draft.put(ticket_key(one.ticket_id), passed[-1])
+    return passed
+
+
+def _may_reserve(ticket: Ticket, context: Context) -> bool:
+    return ticket.passes >= context.parameters.passes_max and ticket.reserve_until_ms is None
+
+
+def _reserve(draft: Draft, ticket: Ticket, context: Context) -> Decision:
+    """Let a ticket of several names keep what is free of them, once and for a while."""
+    until_ms = context.t_ms + RESERVED_CLAIMS * context.parameters.claim_ms
+    draft.put(ticket_key(ticket.ticket_id), ticket._replace(reserve_until_ms=until_ms))
+    return granted("wait.reserved", _waiter(ticket) | {"untilMs": until_ms})
+
+
+def _offer(draft: Draft, ticket: Ticket, context: Context) -> Decision:
+    """Hold what a ticket waits for until it claims that, or its time to do so is over."""
+    claim_by_ms = max(context.t_ms + context.parameters.claim_ms, ticket.poll_by_ms)
+    draft.put(ticket_key(ticket.ticket_id), ticket._replace(claim_by_ms=claim_by_ms, is_passed=False))
+    return granted("wait.offered", _waiter(ticket) | {"claimByMs": claim_by_ms})
+
+
+def _waiter(ticket: Ticket) -> JsonObject:
+    return {"ticketId": ticket.ticket_id, "ticketSeq": ticket.seq, "waiter": ticket.actor}
+
+
+def _why_removed(ticket: Ticket) -> str:
+    """Return which of its deadlines a ticket has missed: the least, among equals giving up first and polling next."""
+    if ticket.deadline_ms == ticket.give_up_by_ms:
+        return "given_up"
+    if ticket.claim_by_ms is not None:
+        return "claim_lapsed"
+    return "poll_lapsed" if ticket.deadline_ms == ticket.poll_by_ms else "reserve_lapsed"

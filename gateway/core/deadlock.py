@@ -1,0 +1,201 @@
+"""Who waits for whom, and whether a new wait would close a circle.
+
+House rules of this file:
+
+* Nodes are actors. An actor counts while it holds something; it waits with each of its queued tickets, and, when the
+  question is about a plain refusal, with the last acquire that a lease refused.
+* A *hard* edge leads to whoever holds what is waited for, a *soft* one to whoever stands before in line. The order of
+  edges is part of the protocol, because it says which of several circles is told: the hard ones of all waits, then the
+  soft ones of all waits; waits by ticket number, then the plain one; of one wait by token, or by ticket number.
+* Depth first, each actor once, `deadlock_nodes` actors in all, and only a way back to the asker is a circle. So nobody
+  is refused for a ring of others, and no question takes longer than the bound allows.
+
+Source: docs/protocol.md 24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from gateway.core.outcome import Context
+from gateway.core.resource import Ask, Way, ask_again, ask_of, meeting, own_leases, own_tickets, way_of
+from gateway.core.state import Draft, Lease, Ticket, edge_at
+from verifier.entries import CYCLE_NAME_BYTES_MAX, CYCLE_ROWS_MAX, byte_length
+from verifier.wire import JsonObject
+
+NOBODY = ""  # asks in the place of an actor: everybody's things are in its way
+
+
+class Search(NamedTuple):
+    """The first circle in the protocol's order, as rows of `cycle`; whether the search ran into its bound instead."""
+
+    rows: list[JsonObject]
+    is_bounded: bool
+
+
+class Wait(NamedTuple):
+    """What somebody waits for; `ticket_id` is None for a plain wait, and for a ticket that is not written yet."""
+
+    ask: Ask
+    ticket_id: str | None
+
+
+class Step(NamedTuple):
+    """An edge: this wait leads to the actor of `ahead`, whose lease or place in line it waits for."""
+
+    wait: Wait
+    ahead: Lease | Ticket
+
+
+def find_cycle(draft: Draft, ask: Ask, context: Context, *, plain: bool, soft: bool) -> Search:
+    """Return the circle that `ask` would close if its actor waited for it now, at the end of every line.
+
+    `plain` lets refused acquires count as waits, `soft` counts those who stand before in line.
+    """
+    if next(own_leases(draft, ask.actor, context.t_ms), None) is None:
+        return Search([], False)
+    graph = _Graph(draft, context)
+
+    def edges(waits: list[Wait]) -> Iterator[Step]:
+        yield from graph.hard(waits)
+        if soft:
+            yield from graph.soft(waits)
+
+    def onward(actor: str) -> Iterator[Step]:
+        return edges(graph.waits(actor, plain=plain)) if graph.holds(actor) else iter(())
+
+    def is_back(step: Step) -> bool:  # nobody is behind a ticket that does not stand in line yet
+        return isinstance(step.ahead, Lease) and step.ahead.holder == ask.actor
+
+    path, is_bounded = graph.walk(ask.actor, edges([Wait(ask, None)]), onward, is_back)
+    rows = [_row(draft, step) for step in path] if len(path) <= CYCLE_ROWS_MAX else []
+    is_long = bool(path) and (not rows or _name_bytes(rows) > CYCLE_NAME_BYTES_MAX)
+    return Search([] if is_long else rows, is_bounded or is_long)
+
+
+def closes_cycle(draft: Draft, ticket: Ticket, context: Context) -> bool:
+    """Say whether granting a ticket leaves its actor waiting, by another one, for somebody who waits for this one.
+
+    What is offered counts as held already. A search that runs into its bound has found nothing.
+    """
+    if next((one for one in _queued(draft, ticket.actor, context.t_ms) if one.seq != ticket.seq), None) is None:
+        return False
+    graph = _Graph(draft, context)
+    kept_out = {one.actor for one in graph.met(ask_again(draft, ticket)).tickets if one.claim_by_ms is None}
+    kept_out.discard(ticket.actor)
+    if not kept_out:
+        return False
+
+    def onward(actor: str) -> Iterator[Step]:
+        waits = [wait for wait in graph.waits(actor, plain=False) if wait.ticket_id != ticket.ticket_id]
+        return graph.held_or_offered(waits)
+
+    path, _ = graph.walk(ticket.actor, onward(ticket.actor), onward, lambda step: step.ahead.holder in kept_out)
+    return bool(path)
+
+
+class _Graph:
+    """The waits of one moment. Who waits for the same names in the same mode meets the same things: looked up once."""
+
+    def __init__(self, draft: Draft, context: Context) -> None:
+        self._draft = draft
+        self._t_ms = context.t_ms
+        self._nodes_max = context.parameters.deadlock_nodes
+        self._met: dict[tuple[tuple[str, ...], str], Way] = {}
+
+    def holds(self, actor: str) -> bool:
+        return next(own_leases(self._draft, actor, self._t_ms), None) is not None
+
+    def waits(self, actor: str, *, plain: bool) -> list[Wait]:
+        """Return the waits of an actor: its queued tickets by number, then the plain one."""
+        draft = self._draft
+        waits = [Wait(ask_again(draft, one), one.ticket_id) for one in _queued(draft, actor, self._t_ms)]
+        edge = edge_at(draft, actor, self._t_ms) if plain else None
+        if edge is not None:
+            waits.append(Wait(ask_of(draft, actor, (edge.resource,), edge.mode), None))
+        return waits
+
+    def met(self, ask: Ask) -> Way:
+        """Return what excludes an ask: leases by token, tickets by number, the asker's own among them."""
+        place = ask.resources, ask.mode
+        if place not in self._met:
+            way = way_of(self._draft, ask._replace(actor=NOBODY), self._t_ms)
+            leases = sorted(way.leases, key=attrgetter("fencing_token"))
+            self._met[place] = Way(leases, [], sorted(way.tickets, key=attrgetter("seq")))
+        return self._met[place]
+
+    def hard(self, waits: Iterable[Wait]) -> Iterator[Step]:
+        """Yield the edges to those who hold what is waited for."""
+        return self._steps(waits, lambda wait: self.met(wait.ask).leases)
+
+    def soft(self, waits: Iterable[Wait]) -> Iterator[Step]:
+        """Yield the edges to those who stand before in line; before a new ticket stand all."""
+
+        def before(wait: Wait) -> list[Ticket]:
+            number = None if wait.ticket_id is None else int(wait.ticket_id[1:])
+            tickets = self.met(wait.ask).tickets
+            return [one for one in tickets if number is None or one.seq < number or one.claim_by_ms is not None]
+
+        return self._steps(waits, before)
+
+    def held_or_offered(self, waits: Iterable[Wait]) -> Iterator[Step]:
+        """Yield the hard edges as they are once what was offered is claimed."""
+
+        def holding(wait: Wait) -> list[Lease | Ticket]:
+            met = self.met(wait.ask)
+            return [*met.leases, *(one for one in met.tickets if one.claim_by_ms is not None)]
+
+        return self._steps(waits, holding)
+
+    def _steps(self, waits: Iterable[Wait], ahead_of: Callable[[Wait], Iterable[Lease | Ticket]]) -> Iterator[Step]:
+        return (Step(wait, ahead) for wait in waits for ahead in ahead_of(wait) if ahead.holder != wait.ask.actor)
+
+    def walk(
+        self,
+        start: str,
+        first: Iterator[Step],
+        onward: Callable[[str], Iterator[Step]],
+        is_goal: Callable[[Step], bool],
+    ) -> tuple[list[Step], bool]:
+        """Return the path to the first goal, empty without one, and whether the search ended at its bound."""
+        seen = {start}
+        path: list[Step] = []
+        open_steps = [first]  # of the start and of each actor on the path
+        while open_steps:
+            step = next(open_steps[-1], None)
+            if step is None:
+                open_steps.pop()
+                del path[len(open_steps) - 1 :]
+                continue
+            if is_goal(step):
+                return [*path, step], False
+            actor = step.ahead.holder
+            if actor in seen:
+                continue
+            if len(seen) >= self._nodes_max:
+                return [], True
+            seen.add(actor)
+            path.append(step)
+            open_steps.append(onward(actor))
+        return [], False
+
+
+def _queued(draft: Draft, actor: str, t_ms: int) -> Iterator[Ticket]:
+    """Yield the tickets with which an actor still waits, lowest number first."""
+    return (ticket for ticket in own_tickets(draft, actor, t_ms) if ticket.claim_by_ms is None)
+
+
+def _row(draft: Draft, step: Step) -> JsonObject:
+    """Return one row of `cycle`: who waits for which name, and for which lease or behind which ticket."""
+    (ask, ticket_id), ahead = step
+    what: JsonObject = (
+        {"fencingToken": ahead.fencing_token} if isinstance(ahead, Lease) else {"aheadId": ahead.ticket_id}
+    )
+    ticket: JsonObject = {} if ticket_id is None else {"ticketId": ticket_id}
+    return {"actor": ask.actor, "resource": meeting(draft, ask, ahead)[0], "mode": ask.mode, **what, **ticket}
+
+
+def _name_bytes(rows: list[JsonObject]) -> int:
+    return sum(byte_length(str(row["resource"])) for row in rows)
