@@ -25,17 +25,14 @@ DOUBLINGS_MAX = 32  # 2^32 × any base is far above every bound; the count of wa
 FULL_BASE_MS, FULL_BASE_MS_MAX = 1_000, 60_000  # of the advice to come back when a line is full
 
 
-def denial(
-    draft: Draft, request: SignedRequest, ask: Ask, way: Way, context: Context, *, waits: bool = False
-) -> tuple[Refusal, JsonObject]:
-    """Return the refusal of an ask that something is in the way of, and its members; count it.
+def denial(draft: Draft, request: SignedRequest, ask: Ask, way: Way, context: Context) -> tuple[Refusal, JsonObject]:
+    """Return the refusal of a plain ask that something is in the way of, and its members; count it.
 
-    `way` holds what really stands in the way: of the tickets only those of `settle.standing`. With `waits` the asker
-    would have stood in line: then refusals of others are no waits, and neither is this one.
+    `way` holds what really stands in the way: of the tickets only those of `settle.standing`.
     """
     if way.leases:
-        search = find_cycle(draft, ask, context, plain=not waits, soft=False)
-        return held(draft, request, ask, way.leases, search, context, is_edge=not waits)
+        search = find_cycle(draft, ask, context, plain=True, soft=False)
+        return held(draft, request, ask, way.leases, search, context, is_edge=True)
     if way.delays:
         return refusal.LOCK_DELAYED, _delayed(draft, request, ask, way.delays, context)
     return refusal.QUEUED, _queued(draft, request, ask, way.tickets, context)

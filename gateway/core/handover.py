@@ -67,7 +67,7 @@ def accept(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     ask = ask_of(draft, request.actor, lease.resources, lease.mode)
     way = _way_past(draft, ask, lease, offer, context)
     if any(way):
-        why, members = denial(draft, request, ask, way, context, waits=False)
+        why, members = denial(draft, request, ask, way, context)
         return _not_accepted(request, why, members)
     return _hand_over(step.entry, draft, request, ask, lease, offer, context)
 

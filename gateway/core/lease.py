@@ -62,7 +62,7 @@ def acquire(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     if way.leases or way.delays or tickets:
         if request.flag("wait"):
             return wait.queue(draft, request, ask, context)
-        why, members = denial(draft, request, ask, way._replace(tickets=tickets), context, waits=False)
+        why, members = denial(draft, request, ask, way._replace(tickets=tickets), context)
         return _not_acquired(request, ask, why, members)
     if way.tickets:
         count_passes(draft, ask, context.seq, context)
@@ -167,7 +167,7 @@ def _change(entry: str, draft: Draft, request: SignedRequest, lease: Lease, cont
     is_weaker = MODES.index(ask.mode) < MODES.index(lease.mode)
     tickets = standing(draft, ask, context.t_ms, None) if way.tickets and not is_weaker else []
     if way.leases or way.delays or tickets:
-        why, members = denial(draft, request, ask, way._replace(tickets=tickets), context, waits=False)
+        why, members = denial(draft, request, ask, way._replace(tickets=tickets), context)
         return _not_renewed(request, why, members)
     end_lease(draft, lease, "changed", context)
     after = begin_lease(
