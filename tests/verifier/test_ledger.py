@@ -473,7 +473,8 @@ def test_ended_leases_leave_nothing_behind() -> None:
         [entry] = judge_afar([leaf_bytes], frozenset())
         assert entry.leaf is not None
         relations.open(entry.leaf) if entry.leaf.seq == 0 else list(relations.faults(entry.leaf, entry))
-    assert (relations.leases.live, relations.leases.held) == ({}, {})
+    state = relations.state
+    assert (state.lease, bool(state.leases), state.leases_of, state.held) == ({}, False, {}, {})
 
 
 def test_a_forged_ledger_does_not_fill_memory_with_complaints() -> None:

@@ -30,6 +30,7 @@ class Audit:
     epoch: int = 0
     stopped_at: int | None = None  # the first entry of unknown type
     requests: int = 0
+    is_name_unchecked: bool = False  # told once
     level: str = "none"
     completeness: str = "unknown"
     roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one

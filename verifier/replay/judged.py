@@ -14,20 +14,25 @@ from hashlib import sha256
 from itertools import chain
 from typing import NamedTuple
 
-from verifier.entries import SKEW_MS, Leaf, parse_leaf
+from verifier.entries import SKEW_MS, Leaf, full_type, is_assigned, parse_leaf, resources_of
 from verifier.evidence import check_evidence
 from verifier.merkle import leaf_hash
 from verifier.request import Anchor
-from verifier.wire import Malformed
+from verifier.wire import BODY_BYTES_MAX, JsonObject, Malformed, parse_json
 
 JOBS_MAX = 64
+# The types that do not repeat everything of their body that decides about them.
+_WITH_BODY = frozenset(map(full_type, ("scheme.set", "scheme.refused")))
+_RELEASED = full_type("lease.released")
 
 
 class Judged(NamedTuple):
     """One entry. `leaf` is None when it does not parse; from another process it has the members of its type alone.
 
-    `faults` are (code, text) of its evidence, or why it does not parse. The last five are a request's: the nonce with
-    the end of its life, the idempotency key, the anchor, when it was signed; None or 0 where it could not be read.
+    `faults` are (code, text) of its evidence, or why it does not parse. From `nonce` on it is a request's: the nonce
+    with the end of its life, the idempotency key, the anchor, when it was signed; None or 0 where it could not be read.
+    `asked` is the body where the leaf does not repeat it, `is_blind` a release that names no lease id, `is_unchecked` a
+    leaf with a name whose normal form this Python can't judge.
     """
 
     leaf_hash: bytes
@@ -39,6 +44,9 @@ class Judged(NamedTuple):
     idempotency_key: str = ""
     anchor: Anchor | None = None
     created_s: int = 0
+    asked: JsonObject | None = None
+    is_blind: bool = False
+    is_unchecked: bool = False
 
 
 def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
@@ -57,7 +65,22 @@ def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
         return Judged(*hashes, leaf, faults)
     until_ms = signed.expires * 1000 + SKEW_MS
     key = leaf.request["idempotencyKey"]
-    return Judged(*hashes, leaf, faults, signed.nonce, until_ms, key, anchor, signed.created)
+    asked, is_blind = _asked(leaf.type, leaf.request["body"])
+    is_unchecked = not leaf_bytes.isascii() and not all(map(is_assigned, resources_of(leaf.value)))
+    return Judged(
+        *hashes, leaf, faults, signed.nonce, until_ms, key, anchor, signed.created, asked, is_blind, is_unchecked
+    )
+
+
+def _asked(kind: str, body: str) -> tuple[JsonObject | None, bool]:
+    """Return what of a body the leaf does not repeat, and whether it is a release without lease id."""
+    if kind in _WITH_BODY or (kind == _RELEASED and '"leaseId"' not in body):
+        try:
+            asked = parse_json(body.encode("utf-8"), bytes_max=BODY_BYTES_MAX)
+        except ValueError:  # a finding of the evidence already
+            return None, False
+        return asked, kind == _RELEASED and "leaseId" not in asked
+    return None, False
 
 
 def judge_afar(bundle: list[bytes], authorities: frozenset[str]) -> list[Judged]:

@@ -1,165 +1,157 @@
-"""The leases of a ledger as its entries so far have made them: who holds what, until when, and how each one ended.
+"""The entries that begin a lease: a grant, a claim, a change of mode. Is nothing in the way, and is all as it must be?
 
-Ends are followed, not believed: a lease lives until the later of its stated end and the holiday, and nothing but its
-holder's release takes it away before. Live leases are kept, and for `idempotencyMs` how an ended one ended, because
-that is how long late calls get a precise answer.
-Source: docs/protocol.md 7, 8.1, 12.9, 17.5, 18.4.
+Source: docs/protocol.md 7, 8.1, 12.9, 23.6, 26.4.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
 from sys import intern
-from typing import NamedTuple
 
-from verifier.entries import IDEMPOTENCY_MS, TTL_MS_MAX, TTL_MS_MIN, Leaf, resources_of
+from verifier.entries import Leaf, resources_of
+from verifier.replay.decide import acquire, is_too_much, lease_ask
+from verifier.replay.settle import pass_by
+from verifier.replay.state import State
+from verifier.replay.things import Ask, Faults, Lease
+from verifier.replay.ways import Way, way_of
 
-Faults = Iterator[tuple[str, str]]
-
-
-@dataclass(slots=True)
-class Live:
-    """A lease that was granted and has not ended."""
-
-    seq: int
-    holder: str
-    token: int
-    granted_at_ms: int
-    resources: tuple[str, ...]
-    expires_at_ms: int
-    hold_until_ms: int
-
-
-class Ended(NamedTuple):
-    """How a lease ended; `seq` is the entry that ended it, `until_ms` the log time at which that may be forgotten."""
-
-    holder: str
-    is_released: bool
-    seq: int
-    until_ms: int
+# What is said of a grant where a refusal was called for.
+_AGAINST = {
+    "ledger_disputed": ("granted_in_dispute", "after ledger.disputed nothing is granted, extended or renewed (12.9)"),
+    "name_not_allowed": ("name_not_allowed", "a name beyond ASCII in a scheme that does not take it (3.6)"),
+    "mode_not_allowed": ("mode_not_allowed", "the class of a scheme does not have this mode (7.9)"),
+    "hold_exceeded": ("hold_exceeded", "the hold was over and somebody waits (7.13)"),
+    "too_many_held": ("too_many_held", "with it the principal holds more than heldPerPrincipal names (7.2)"),
+    "lease_held": ("double_grant", "a resource of the grant is held by a live lease of another actor (7.10)"),
+    "lock_delayed": ("delay_ignored", "a lock-delay keeps others out (7.12)"),
+    "queued": ("queue_jumped", "a ticket in line stands in the way (23.4)"),
+}
 
 
-class Leases:
-    """Fed in order with every entry about a lease; each method yields what does not fit the entries before."""
+def against(error: str) -> tuple[str, str]:
+    """Return (code, text) for a success where the entries before call for this refusal."""
+    return _AGAINST[error]
 
-    def __init__(self) -> None:
-        self.live: dict[int, Live] = {}  # by the seq of the grant
-        self.held: dict[str, dict[int, Live]] = {}  # by resource, then by the seq of the grant
-        self.is_disputed = False
-        self.holiday_ms = 0  # until when no lease ends
-        self.max_hold_ms: int | None = None  # entry 0's
-        self.ttl_ms = (TTL_MS_MIN, TTL_MS_MAX)  # entry 0's bounds
-        self.idempotency_ms = IDEMPOTENCY_MS
-        self._ended: dict[int, Ended] = {}
-        self._order: deque[int] = deque()
-        self._token = 0
 
-    def end_ms(self, lease: Live) -> int:
-        """Return the effective end."""
-        return max(lease.expires_at_ms, self.holiday_ms)
+def granted_faults(state: State, leaf: Leaf) -> Faults:
+    """`lease.granted`: nothing is in the way."""
+    ask = state.ask(leaf.actor, resources_of(leaf.value), leaf.text("mode"))
+    wanted = acquire(state, ask)
+    yield from grant_faults(state, leaf, leaf.time_ms + state.schemes.max_hold_ms(ask.names))
+    if isinstance(wanted, Lease):
+        yield "not_extended", "the actor holds exactly these names, so its lease is extended, not granted anew (7.3)"
+    elif isinstance(wanted, Way):
+        yield from way_faults(wanted)
+    elif wanted != "lease.granted":
+        yield against(wanted)
+    begin(state, leaf, ask)
+    if state.ticket:
+        pass_by(state, ask, None)
 
-    def ended(self, grant_seq: int, time_ms: int) -> Ended | None:
-        """Return how a lease ended, while that is remembered."""
-        ended = self._ended.get(grant_seq)
-        return ended if ended is not None and time_ms < ended.until_ms else None
 
-    def in_the_way(self, actor: str, resources: tuple[str, ...], time_ms: int) -> list[Live]:
-        """Return others' leases on `resources`, the one to name first: latest effective end, then lowest token."""
-        found = {seq: lease for name in resources for seq, lease in self.held.get(name, {}).items()}
-        others = [lease for lease in found.values() if lease.holder != actor and time_ms < self.end_ms(lease)]
-        return sorted(others, key=lambda lease: (-self.end_ms(lease), lease.token))
+def claimed_faults(state: State, leaf: Leaf) -> Faults:
+    """`lease.claimed`: the ticket was offered, is what it asked for, and nothing has come in its way since."""
+    ticket = state.ticket.get(leaf.number("ticketSeq"))
+    if ticket is None or ticket.actor != leaf.actor:
+        yield "citation_wrong", "ticketSeq is not a live ticket of the actor (23.6)"
+        return
+    yield from grant_faults(state, leaf, leaf.time_ms + state.schemes.max_hold_ms(ticket.names))
+    if (resources_of(leaf.value), leaf.text("mode"), leaf.number("ttlMs")) != (
+        ticket.names,
+        ticket.mode,
+        ticket.ttl_ms,
+    ):
+        yield "ticket_differs", "resources, mode or ttlMs are not the ticket's (23.6)"
+    if not ticket.is_offered:
+        yield "not_offered", "a lease is claimed only by a ticket that was offered (23.6)"
+    if state.is_disputed:
+        yield against("ledger_disputed")
+    if is_too_much(state, ticket.ask):
+        yield against("too_many_held")
+    yield from way_faults(way_of(state, ticket.ask)._replace(tickets=[]))
+    state.unqueue(ticket, "claimed", leaf.seq)
+    begin(state, leaf, ticket.ask)
 
-    def own(self, actor: str, resources: tuple[str, ...]) -> Live | None:
-        """Return the actor's lease on exactly these resources."""
-        holders = self.held.get(resources[0], {}).values()
-        return next((lease for lease in holders if lease.holder == actor and lease.resources == resources), None)
 
-    def grant(self, leaf: Leaf) -> Faults:
-        """A new lease; that its end is timeMs + ttlMs was a question to the leaf alone."""
-        token, resources = leaf.number("fencingToken"), resources_of(leaf.value)
-        if token <= self._token:
-            yield "token_not_rising", "fencingToken is not above every earlier one"
-        elif token != max(self._token + 1, leaf.time_ms * 1000):
-            yield "token_wrong", "fencingToken is not max(last + 1, timeMs x 1,000)"
-        if self.max_hold_ms is not None and leaf.number("holdUntilMs") != leaf.time_ms + self.max_hold_ms:
-            yield "hold_wrong", "holdUntilMs is not timeMs + maxHoldMs of entry 0"
-        yield from self._ttl_faults(leaf)
-        if self.own(leaf.actor, resources) is not None:
-            yield "not_extended", "the actor holds exactly these resources, so its lease is extended, not granted anew"
-        yield from self._dispute_faults()
-        self._token = max(self._token, token)
-        lease = Live(
-            seq=leaf.seq,
-            holder=intern(leaf.actor),
-            token=token,
-            granted_at_ms=leaf.time_ms,
-            resources=resources,
-            expires_at_ms=leaf.number("expiresAtMs"),
-            hold_until_ms=leaf.number("holdUntilMs"),
-        )
-        self.live[leaf.seq] = lease
-        for name in resources:
-            holders = self.held.setdefault(name, {})
-            if any(other.holder != leaf.actor for other in holders.values()):
-                yield "double_grant", "a resource of the grant is held by a live lease of another actor"
-            holders[leaf.seq] = lease
+def changed_faults(state: State, leaf: Leaf) -> Faults:
+    """`lease.changed`: a lease of the actor ends, one in another mode begins."""
+    old = state.lease.get(leaf.number("fromSeq"))
+    if old is None or old.actor != leaf.actor:
+        yield "citation_wrong", "fromSeq is not a live lease of the actor (7.11)"
+        return
+    ask = lease_ask(old, leaf.text("mode"))
+    yield from grant_faults(state, leaf, old.hold_until_ms)
+    yield from from_faults(state, leaf, old)
+    if ask.mode == old.mode:
+        yield "mode_differs", "a renewal in the lease's own mode is no change (7.4)"
+    if state.is_disputed:
+        yield against("ledger_disputed")
+    error = state.schemes.name_error(ask.names, ask.mode)
+    if error is not None:
+        yield against(error)
+    yield from way_faults(change_way(state, ask, old))
+    state.end(old, "changed", leaf.seq)
+    begin(state, leaf, ask)
 
-    def _ttl_faults(self, leaf: Leaf) -> Faults:
-        shortest_ms, longest_ms = self.ttl_ms
-        if not shortest_ms <= leaf.number("ttlMs") <= longest_ms:
-            yield "ttl_wrong", f"ttlMs is outside entry 0's {shortest_ms} to {longest_ms}"
 
-    def follow(self, leaf: Leaf) -> Faults:
-        """A later word about a lease: it lives, is the one that was granted, and ends when it may."""
-        lease = self.live.get(leaf.number("grantSeq"))
-        if lease is None:
-            yield "citation_wrong", "grantSeq is not a grant that is still live"
-            return
-        if leaf.number("fencingToken") != lease.token:
-            yield "token_wrong", "fencingToken is not the grant's"
-        if (leaf.text("holder") or leaf.actor) != lease.holder:
-            yield "holder_wrong", "the lease is another actor's"
-        if leaf.number("grantedAtMs") not in (-1, lease.granted_at_ms) or resources_of(leaf.value) != lease.resources:
-            yield "citation_wrong", "grantedAtMs or resources are not the grant's"
-        name, is_over = leaf.entry_type.name, leaf.time_ms >= self.end_ms(lease)
-        if name == "lease.expired":
-            if leaf.number("expiresAtMs") != lease.expires_at_ms:
-                yield "end_wrong", "expiresAtMs is not the end that was promised last"
-            if not is_over:
-                yield "expired_early", f"the lease lives until {self.end_ms(lease)}"
-        elif is_over:
-            yield "already_over", f"the lease was over at {self.end_ms(lease)}; first comes its lease.expired"
-        if name in ("lease.released", "lease.expired"):
-            self._end(lease, leaf)
-        else:
-            yield from self._prolong(lease, leaf)
+def change_way(state: State, ask: Ask, old: Lease) -> Way:
+    """Return what is in the way of a lease's new mode; a weaker one goes past those in line."""
+    order = ("read", "append", "write", "delete")
+    way = way_of(state, ask)
+    return way._replace(tickets=[]) if order.index(ask.mode) < order.index(old.mode) else way
 
-    def _prolong(self, lease: Live, leaf: Leaf) -> Faults:
-        """The end moves to timeMs + ttlMs, never back, and nothing else moves."""
-        lease.expires_at_ms = max(lease.expires_at_ms, leaf.time_ms + leaf.number("ttlMs"))
-        if leaf.number("expiresAtMs") != lease.expires_at_ms:
-            yield "end_wrong", f"expiresAtMs is not the later of the old end and timeMs + ttlMs, {lease.expires_at_ms}"
-        if leaf.number("holdUntilMs") != lease.hold_until_ms:
-            yield "hold_wrong", "holdUntilMs is not the grant's"
-        yield from self._ttl_faults(leaf)
-        yield from self._dispute_faults()
 
-    def _dispute_faults(self) -> Faults:
-        if self.is_disputed:
-            yield "granted_in_dispute", "after ledger.disputed nothing is granted, extended or renewed"
+def begin(state: State, leaf: Leaf, ask: Ask, giver: str = "") -> None:
+    """Put the lease of a leaf in force as it is stated."""
+    lease = Lease(
+        seq=leaf.seq,
+        actor=intern(leaf.actor),
+        names=ask.names,
+        keys=ask.keys,
+        mode=intern(ask.mode),
+        token=leaf.number("fencingToken"),
+        granted_at_ms=leaf.time_ms,
+        expires_at_ms=leaf.number("expiresAtMs"),
+        hold_until_ms=leaf.number("holdUntilMs"),
+        giver=giver,
+        giver_until_ms=leaf.time_ms + leaf.number("ttlMs"),
+    )
+    state.begin(lease)
 
-    def _end(self, lease: Live, leaf: Leaf) -> None:
-        del self.live[lease.seq]
-        for name in lease.resources:
-            holders = self.held[name]
-            holders.pop(lease.seq, None)
-            if not holders:
-                del self.held[name]
-        while self._order and self._ended[self._order[0]].until_ms <= leaf.time_ms:
-            del self._ended[self._order.popleft()]
-        if lease.seq not in self._ended:  # a forged ledger may grant one seq twice
-            self._order.append(lease.seq)
-        is_released = leaf.entry_type.name == "lease.released"
-        self._ended[lease.seq] = Ended(lease.holder, is_released, leaf.seq, leaf.time_ms + self.idempotency_ms)
+
+def grant_faults(state: State, leaf: Leaf, hold_until_ms: int) -> Faults:
+    """What holds for every new lease; that its end is timeMs + ttlMs was a question to the leaf alone."""
+    token = leaf.number("fencingToken")
+    if token <= state.token:
+        yield "token_not_rising", "fencingToken is not above every earlier one (8.1)"
+    elif token != max(state.token + 1, leaf.time_ms * 1000):
+        yield "token_wrong", "fencingToken is not max(last + 1, timeMs x 1,000) (8.1)"
+    if leaf.number("holdUntilMs") != hold_until_ms:
+        yield "hold_wrong", f"holdUntilMs is not {hold_until_ms} (7.2, 7.11, 27.3)"
+    yield from ttl_faults(state, leaf)
+    yield from _schemes_faults(state, leaf)
+
+
+def _schemes_faults(state: State, leaf: Leaf) -> Faults:
+    if leaf.value["schemes"] != state.schemes.rows(resources_of(leaf.value)):
+        yield "schemes_wrong", "schemes are not the classes and the folding in force (26.4)"
+
+
+def ttl_faults(state: State, leaf: Leaf) -> Faults:
+    """A time to live within the bounds of entry 0."""
+    shortest_ms, longest_ms = state.numbers["ttlMinMs"], state.numbers["ttlMaxMs"]
+    if not shortest_ms <= leaf.number("ttlMs") <= longest_ms:
+        yield "ttl_wrong", f"ttlMs is outside entry 0's {shortest_ms} to {longest_ms} (5.3)"
+
+
+def way_faults(way: Way) -> Faults:
+    """A lease begins with nothing in its way."""
+    if way.error is not None:
+        yield against(way.error)
+
+
+def from_faults(state: State, leaf: Leaf, old: Lease) -> Faults:
+    """A lease that takes another's place names what that one named, while it lives."""
+    if resources_of(leaf.value) != old.names:
+        yield "citation_wrong", "resources are not those of the lease it comes from (7.11, 27.3)"
+    if not state.is_live(old):
+        yield "already_over", f"the lease was over at {state.end_ms(old)}; first comes its lease.expired (7.7)"

@@ -2,7 +2,7 @@
 
 Findings carry the ladder's numbers: 4 to 7 the checkpoints, 8 the tree, 9 leaf and chain, 10 evidence and relations,
 12 a split view. Memory grows with 64 bytes per entry (tree nodes) and with live state, not with the ledger's text.
-Deciding every decision again is a later step (docs/protocol.md 17.4). Source: docs/protocol.md 17.
+What is not decided again is told in every report (docs/protocol.md 17.4). Source: docs/protocol.md 17.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_REDECIDED = Finding(
     10,
     "decisions_not_redecided",
     Outcome.VALID,
-    "signatures and relations are checked; whether each decision was the only right one is not decided again here",
+    "not decided again: whether a decision.failed had to fail, rate limits, how soon after its end a lease is expired",
 )
 
 
@@ -112,6 +112,10 @@ def _open(audit: Audit, leaf: Leaf, entry_hash: bytes) -> None:
 def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
     """Step 10 for one entry: its own evidence, then what earlier entries say about it."""
     audit.requests += entry.nonce is not None
+    if entry.is_unchecked and not audit.is_name_unchecked:
+        audit.is_name_unchecked = True
+        text = "a name has characters that this Python does not know: its normal form was not checked, here and later"
+        audit.say(9, "name_not_checked", text, leaf.seq, Outcome.VALID)
     disputed = dispute_faults(audit, leaf) if leaf.type == _DISPUTED else ()
     for code, text in (*entry.faults, *disputed, *audit.relations.faults(leaf, entry)):
         audit.say(10, code, text, leaf.seq)

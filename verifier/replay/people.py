@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from verifier.entries import Leaf
-from verifier.replay.leases import Faults
+from verifier.replay.things import Faults
 
 
 class People:
     """Fed with `agent.added` and `agent.removed`."""
 
-    def __init__(self) -> None:
-        self.operators: frozenset[str] = frozenset()
+    def __init__(self, operators: frozenset[str] = frozenset()) -> None:
+        self.operators = operators
         self.agents: set[str] = set()
         self.labels: dict[str, str] = {}  # the last label of each agent, also of a removed one: its lease may live on
 

@@ -1,7 +1,7 @@
-"""Does a refusal agree with what the ledger knew at that moment? A refusal takes something away, so it is judged too.
+"""Is a refusal the one that the entries before call for, with everything that it tells?
 
-Which lease a `lease_held` names is checked in full; its stampede numbers, and whether a decision that failed had to,
-are left to an auditor that decides again (docs/protocol.md 17.4). Source: docs/protocol.md 7.4 to 7.8, 10, 17.5.
+A refusal takes something away, so it is judged like a grant.
+Source: docs/protocol.md 10.
 """
 
 from __future__ import annotations
@@ -9,129 +9,124 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from verifier.entries import Leaf, resources_of
-from verifier.replay.leases import Faults, Leases, Live
-from verifier.replay.people import People
+from verifier.entries import Leaf
+from verifier.replay.decide import Refused
+from verifier.replay.judged import Judged
+from verifier.replay.stampede import Edge
+from verifier.replay.state import State
+from verifier.replay.things import Faults
+from verifier.replay.wanted import break_of, wanted_by
+from verifier.replay.ways import overlapping
 
 _DISPUTED = {"ledger_disputed": 401}
-_BY_ID = {"lease_unknown": 402, "lease_not_yours": 403, "lease_expired": 405}
+_NAMES = {"name_not_allowed": 301, "mode_not_allowed": 302}
+_OVER = {
+    "lease_released": 404,
+    "lease_expired": 405,
+    "lease_broken": 410,
+    "lease_transferred": 411,
+    "lease_changed": 412,
+}
+_BY_ID = {"lease_unknown": 402, "lease_not_yours": 403, **_OVER}
+_WAY = {"lease_held": 408, "lock_delayed": 415, "queued": 501}
+_TICKET = {"ticket_unknown": 505, "ticket_not_yours": 506, "ticket_ended": 507}
+_OPERATOR, _MANY, _STALE = {"operator_required": 105}, {"too_many_held": 417}, {"token_stale": 413}
 # The errors that each type may carry, with their numbers.
 ERRORS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
-        "agent.refused": {"operator_required": 105},
-        "removal.refused": {"operator_required": 105, "agent_not_found": 106},
-        "lease.refused": {**_DISPUTED, "lease_held": 408},
-        "renewal.refused": {**_DISPUTED, **_BY_ID, "lease_released": 404},
+        "agent.refused": _OPERATOR,
+        "removal.refused": {**_OPERATOR, "agent_not_found": 106},
+        "scheme.refused": {**_OPERATOR, "scheme_busy": 303},
+        "lease.refused": {
+            **_DISPUTED,
+            **_NAMES,
+            "hold_exceeded": 414,
+            **_MANY,
+            "already_waiting": 504,
+            "queue_full": 503,
+            "deadlock": 502,
+            **_WAY,
+        },
+        "renewal.refused": {
+            **_DISPUTED,
+            "mode_not_allowed": 302,
+            **_BY_ID,
+            "hold_exceeded": 414,
+            "deadlock": 502,
+            **_WAY,
+        },
         "release.refused": {**_BY_ID, "lease_mismatch": 406, "not_holder": 407},
+        "break.refused": {**_OPERATOR, **_STALE},
+        "transfer.refused": {**_DISPUTED, **_BY_ID, **_STALE, "not_offered": 416},
+        "acceptance.refused": {**_DISPUTED, "lease_unknown": 402, **_OVER, "not_offered": 416, **_MANY, **_WAY},
+        "claim.refused": {**_DISPUTED, **_TICKET, **_MANY},
+        "cancel.refused": _TICKET,
+    }
+)
+# The code of a finding about a member that a refusal tells.
+_CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "holder": "holder_wrong",
+        "holderName": "holder_wrong",
+        "conflict": "conflict_wrong",
+        "conflicts": "conflict_wrong",
+        "stampede": "stampede_wrong",
+        "retryAfterMs": "stampede_wrong",
+        "waitingOn": "cycle_wrong",
+        "cycle": "cycle_wrong",
+        "acquireOrder": "cycle_wrong",
+        "searchBounded": "cycle_wrong",
+        "ahead": "ahead_wrong",
+        "delayUntilMs": "delay_wrong",
+        "ticketId": "citation_wrong",
+        "endedSeq": "citation_wrong",
     }
 )
 
 
-def refusal_faults(leaf: Leaf, created_s: int, leases: Leases, people: People) -> Faults:
-    """Yield (code, text) of what is wrong with an entry of a type in ERRORS; `created_s` is its signature's."""
+def refusal_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
+    """Yield (code, text) of what is wrong with an entry of a type in ERRORS."""
     name, error = leaf.entry_type.name, leaf.text("error")
     if ERRORS[name].get(error) != leaf.number("number"):
-        yield "error_unknown", "error and number are not a refusal of this entry type"
+        yield "error_unknown", "error and number are not a refusal of this entry type (10.1)"
         return
-    wanted = _wanted(leaf, created_s, leases, people)
-    if error != wanted:
-        yield "refusal_wrong", f"{error}, but the entries before call for {wanted or 'no refusal'}"
-    elif error == "lease_held":
-        yield from _held_faults(leaf, leases, people)
-    elif error in _DISPUTED:
-        if leaf.value.keys() & {"endedSeq", "holder"}:
-            yield "citation_wrong", "a dispute refuses before any lease is looked at, so none is named"
-    elif name in ("renewal.refused", "release.refused"):
-        yield from _naming_faults(leaf, leases)
+    wanted = wanted_by(state, leaf, entry)
+    if not isinstance(wanted, Refused):
+        yield "refusal_wrong", f"{error}, but the entries before call for no refusal (10.1)"
+        return
+    if error != wanted.error:
+        yield "refusal_wrong", f"{error}, but the entries before call for {wanted.error} (10.1)"
+        return
+    skipped = {"claim.refused": "ticketId", "cancel.refused": "ticketId", "release.refused": "holder"}.get(name)
+    wrong = [it for it in _CODES if it != skipped and leaf.value.get(it) != wanted.told.get(it)]
+    for code, member in {_CODES[it]: it for it in reversed(wrong)}.items():
+        yield code, f"{member} is not what the entries before say (10.3)"
+    if name == "release.refused":
+        yield from _holder_faults(state, leaf)
+    if wanted.counted_on:
+        state.stampede.count(leaf.principal, wanted.counted_on, leaf.time_ms)
+    if wanted.mode:
+        until_ms = leaf.time_ms + state.numbers["waitEdgeMs"]
+        state.edges[leaf.actor] = Edge(wanted.counted_on, wanted.mode, until_ms)
 
 
-def repeat_faults(leaf: Leaf, leases: Leases) -> Faults:
-    """Yield what is wrong with a `release.repeated`: the actor has released that lease, by the entry it cites."""
-    ended = leases.ended(_grant_seq(leaf), leaf.time_ms)
-    if ended is None or not ended.is_released or ended.holder != leaf.actor or ended.seq != leaf.number("endedSeq"):
-        yield "citation_wrong", "endedSeq is not the actor's release of this lease"
+def repeat_faults(state: State, leaf: Leaf) -> Faults:
+    """`release.repeated`, `break.repeated`: that lease was released, or broken, by the entry that is cited."""
+    if leaf.entry_type.name == "break.repeated":
+        wanted = break_of(state, leaf)
+        if not isinstance(wanted, int) or wanted != leaf.number("endedSeq"):
+            yield "citation_wrong", "endedSeq is not the break of the lease with this token (27.4)"
+        return
+    ended = state.ended(leaf.text("leaseId"))
+    if ended is None or (ended.how, ended.actor, ended.seq) != ("released", leaf.actor, leaf.number("endedSeq")):
+        yield "citation_wrong", "endedSeq is not the actor's release of this lease (7.5)"
 
 
-def _grant_seq(leaf: Leaf) -> int:
-    return int(leaf.text("leaseId")[1:])
-
-
-def _wanted(leaf: Leaf, created_s: int, leases: Leases, people: People) -> str | None:
-    """Return the error that the ledger calls for, None when the request had to be granted."""
-    match leaf.entry_type.name:
-        case "agent.refused":
-            return None if leaf.actor in people.operators else "operator_required"
-        case "removal.refused":
-            is_there = leaf.text("agent") in people.agents
-            return (
-                "operator_required" if leaf.actor not in people.operators else None if is_there else "agent_not_found"
-            )
-        case "lease.refused" | "renewal.refused" if leases.is_disputed:
-            return "ledger_disputed"
-        case "lease.refused":
-            way = leases.in_the_way(leaf.actor, resources_of(leaf.value), leaf.time_ms)
-            return "lease_held" if way else None
-        case "release.refused" if "leaseId" not in leaf.value:
-            own = leases.own(leaf.actor, resources_of(leaf.value))
-            is_seen = own is not None and own.granted_at_ms < (created_s + 1) * 1000
-            return None if is_seen else "not_holder"
-    return _wanted_by_id(leaf, leases)
-
-
-def _wanted_by_id(leaf: Leaf, leases: Leases) -> str | None:
-    """The same for a renewal, and for a release that names a lease."""
-    is_release = leaf.entry_type.name == "release.refused"
-    seq = _grant_seq(leaf)
-    live, ended = leases.live.get(seq), leases.ended(seq, leaf.time_ms)
-    found = live or ended
-    if found is None:
-        return "lease_unknown"
-    if found.holder != leaf.actor:
-        return "lease_not_yours"
-    if live is not None:
-        return "lease_mismatch" if is_release and resources_of(leaf.value) != live.resources else None
-    if ended is not None and ended.is_released:
-        return None if is_release else "lease_released"
-    return "lease_expired"
-
-
-def _held_faults(leaf: Leaf, leases: Leases, people: People) -> Faults:
-    """A `lease_held` names the lease that stands in the way, and its holder, as they are."""
-    way = leases.in_the_way(leaf.actor, resources_of(leaf.value), leaf.time_ms)
-    lease, conflict = way[0], leaf.value["conflict"]
-    resource = conflict.get("resource") if isinstance(conflict, dict) else None
-    if (
-        resource not in lease.resources
-        or resource not in resources_of(leaf.value)
-        or conflict
-        != {
-            "resource": resource,
-            "leaseId": f"L{lease.seq}",
-            "fencingToken": lease.token,
-            "mode": "write",
-            "grantedAtMs": lease.granted_at_ms,
-            "expiresAtMs": lease.expires_at_ms,
-        }
-    ):
-        yield "conflict_wrong", f"conflict is not lease L{lease.seq} on a resource that was asked for"
-    if leaf.text("holder") != lease.holder or leaf.value.get("holderName") != people.labels.get(lease.holder):
-        yield "holder_wrong", f"holder or holderName are not those of lease L{lease.seq}"
-    if leaf.number("conflicts") != len(way):
-        yield "conflict_wrong", f"conflicts is not {len(way)}, the number of leases in the way"
-
-
-def _naming_faults(leaf: Leaf, leases: Leases) -> Faults:
-    """A refusal cites the end of the actor's own lease, and names nobody but a holder who stands in its way."""
-    way: list[Live] = []
-    ended = None
-    if "leaseId" not in leaf.value:
-        way = leases.in_the_way(leaf.actor, resources_of(leaf.value), leaf.time_ms)
-    else:
-        ended = leases.ended(_grant_seq(leaf), leaf.time_ms)
-        live = leases.live.get(_grant_seq(leaf))
-        way = [] if live is None else [live]
-    is_own = ended is not None and ended.holder == leaf.actor
-    if leaf.value.get("endedSeq") != (ended.seq if ended is not None and is_own else None):
-        yield "citation_wrong", "endedSeq is there exactly when the actor's own lease ended, and cites that end"
-    if "holder" in leaf.value and leaf.text("holder") not in {lease.holder for lease in way} - {leaf.actor}:
-        yield "holder_wrong", "holder holds no live lease that the request names"
+def _holder_faults(state: State, leaf: Leaf) -> Faults:
+    """A refused release names nobody but a holder of the lease, or of the names, that it asked for."""
+    if "holder" not in leaf.value:
+        return
+    lease = state.lease.get(int((leaf.text("leaseId") or "L0")[1:]))
+    found = overlapping(state, leaf) if "leaseId" not in leaf.value else [lease] if lease is not None else []
+    if leaf.text("holder") not in {lease.actor for lease in found if state.is_live(lease)} - {leaf.actor}:
+        yield "holder_wrong", "holder holds no live lease that the request names (7.5)"

@@ -1,7 +1,7 @@
-"""What lies between the entries of one ledger: who may act, and what may happen only once or only upwards.
+"""What lies between the entries of one ledger: each is the one that those before it call for.
 
 Fed in order with every leaf and its evidence; keeps live state, and for a day what must not come again.
-Source: docs/protocol.md 17.5, 12.5 to 12.9, 9, 18.3, 18.4.
+Source: docs/protocol.md 17.5, 12.5 to 12.9, 9, 18.3, 18.4, 23.3, 23.5.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections import deque
 from hashlib import sha256
 
-from verifier.entries import IDEMPOTENCY_MS, SKEW_MS, TTL_MS_MAX, TTL_MS_MIN, WINDOW_S_MAX, Leaf
+from verifier.entries import IDEMPOTENCY_MS, PARAMETER_DEFAULTS, SKEW_MS, WINDOW_S_MAX, Leaf
+from verifier.replay import ends, handover, leases, setting, tickets
 from verifier.replay.judged import Judged, texts
-from verifier.replay.leases import Faults, Leases
+from verifier.replay.overdue import overdue_faults
 from verifier.replay.people import People
 from verifier.replay.refusals import ERRORS, refusal_faults, repeat_faults
+from verifier.replay.settle import Call, Line
+from verifier.replay.state import State
+from verifier.replay.things import Faults
 
 # No accepted nonce can still be inside its window after this much log time.
 _NONCE_MS_MAX = WINDOW_S_MAX * 1000 + 2 * SKEW_MS
@@ -46,80 +50,135 @@ class Relations:
     """The state that entries so far have built; `faults` moves it by one entry."""
 
     def __init__(self) -> None:
-        self.people = People()
-        self.leases = Leases()
+        self.state = State()
+        self._line = Line(self.state)
+        self._call: Call | None = None  # what has to come next
         self._nonces = _Once(_NONCE_MS_MAX)
         self._keys = _Once(IDEMPOTENCY_MS)
-        self._holiday_ms: int | None = None  # entry 0's longest holiday
         self._time_ms: int | None = None  # of the entry before
         self._started: tuple[int, int] | None = None  # of a start whose holiday has not come: its seq, the ms before it
 
     def open(self, leaf: Leaf) -> None:
         """Take entry 0's operators and the parameters that relations depend on."""
-        self.people.operators = texts(leaf, "operators")
         parameters = leaf.value.get("parameters")
-        numbers = (
-            {name: n for name, n in parameters.items() if isinstance(n, int)} if isinstance(parameters, dict) else {}
-        )
-        self._holiday_ms, self.leases.max_hold_ms = numbers.get("holidayMs"), numbers.get("maxHoldMs")
-        self.leases.ttl_ms = (numbers.get("ttlMinMs", TTL_MS_MIN), numbers.get("ttlMaxMs", TTL_MS_MAX))
-        self.leases.idempotency_ms = numbers.get("idempotencyMs", IDEMPOTENCY_MS)
-        self._keys = _Once(self.leases.idempotency_ms)
+        own = parameters if isinstance(parameters, dict) else {}
+        numbers = {name: n for name, n in own.items() if isinstance(n, int)}
+        self.state = State({**PARAMETER_DEFAULTS, **numbers}, People(texts(leaf, "operators")))
+        self._line = Line(self.state)
+        self._keys = _Once(self.state.numbers["idempotencyMs"])
 
     def faults(self, leaf: Leaf, entry: Judged) -> Faults:
         """Yield (code, text) of everything in which `leaf`, the one of `entry`, does not fit the entries before it."""
-        name = leaf.entry_type.name
+        name, state = leaf.entry_type.name, self.state
+        state.now_ms = leaf.time_ms
         if self._started is not None and name != "lease.holiday":
-            yield "holiday_missing", "the entry after service.started is its lease.holiday"
+            yield "holiday_missing", "the entry after service.started is its lease.holiday (18.4)"
             self._started = None
+        yield from self._call_faults(leaf, name)
         if leaf.entry_type.cause == "request":
-            yield from self.people.faults(leaf)
+            yield from state.people.faults(leaf)
             yield from self._once_faults(leaf, entry)
+            yield from overdue_faults(state, self._line, leaf)
+        yield from self._decision_faults(name, leaf, entry)
+        self._call = self._line.next() if state.ticket else None
+        self._time_ms = leaf.time_ms
+
+    def _call_faults(self, leaf: Leaf, name: str) -> Faults:
+        """What is offered is offered in the very next entries, in order of number."""
+        call, self._call = self._call, None
+        if call is None or (name, leaf.number("ticketSeq")) == (call.entry, call.ticket.seq):
+            return
+        self._line.rest()
+        yield call.code, f"the entry before calls for {call.entry} of T{call.ticket.seq} right after it (23.5, 23.8)"
+
+    def _decision_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
+        state = self.state
         match name:
             case "lease.granted":
-                yield from self.leases.grant(leaf)
-            case "lease.extended" | "lease.renewed" | "lease.released" | "lease.expired":
-                yield from self.leases.follow(leaf)
-            case "release.repeated":
-                yield from repeat_faults(leaf, self.leases)
+                yield from leases.granted_faults(state, leaf)
+            case "lease.extended" | "lease.renewed":
+                yield from ends.prolonged_faults(state, leaf)
+            case "lease.released":
+                yield from ends.released_faults(state, leaf, is_blind=entry.is_blind)
+            case "lease.expired":
+                yield from ends.expired_faults(state, leaf)
+            case "release.repeated" | "break.repeated":
+                yield from repeat_faults(state, leaf)
+            case _ if name in ERRORS:
+                yield from refusal_faults(state, leaf, entry)
+            case "lease.claimed" | "lease.changed" | "lease.transferred" | "lease.broken" | "transfer.offered":
+                yield from self._rarer_faults(name, leaf)
+            case "wait.queued":
+                yield from tickets.queued_faults(state, leaf, entry.nonce or "")
+            case _ if name.startswith("wait."):
+                yield from self._ticket_faults(name, leaf)
+            case _:
+                yield from self._setting_faults(name, leaf, entry)
+
+    def _rarer_faults(self, name: str, leaf: Leaf) -> Faults:
+        match name:
+            case "lease.claimed":
+                yield from leases.claimed_faults(self.state, leaf)
+            case "lease.changed":
+                yield from leases.changed_faults(self.state, leaf)
+            case "lease.transferred":
+                yield from handover.transferred_faults(self.state, leaf)
+            case "lease.broken":
+                yield from ends.broken_faults(self.state, leaf)
+            case "transfer.offered":
+                yield from handover.offered_faults(self.state, leaf)
+
+    def _ticket_faults(self, name: str, leaf: Leaf) -> Faults:
+        match name:
+            case "wait.polled":
+                yield from tickets.polled_faults(self.state, leaf)
+            case "wait.cancelled":
+                yield from tickets.cancelled_faults(self.state, leaf)
+            case "wait.offered":
+                yield from tickets.offered_faults(self.state, leaf)
+            case "wait.reserved":
+                yield from tickets.reserved_faults(self.state, leaf)
+            case "wait.removed":
+                yield from tickets.removed_faults(self.state, leaf)
+
+    def _setting_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
+        match name:
             case "agent.added":
-                self.people.add(leaf)
+                self.state.people.add(leaf)
             case "agent.removed":
-                self.people.remove(leaf)
+                self.state.people.remove(leaf)
+            case "scheme.set":
+                yield from setting.set_faults(self.state, leaf, entry.asked)
             case "service.started":
                 yield from self._start_faults(leaf)
             case "lease.holiday":
                 yield from self._holiday_faults(leaf)
             case "ledger.disputed":
-                self.leases.is_disputed = True
-            case _ if name in ERRORS:
-                yield from refusal_faults(leaf, entry.created_s, self.leases, self.people)
-        self._time_ms = leaf.time_ms
+                self.state.is_disputed = True
 
     def _once_faults(self, leaf: Leaf, entry: Judged) -> Faults:
         if entry.nonce is None:
             return
         if self._nonces.is_again(f"{leaf.principal} {entry.nonce}", leaf.time_ms, entry.nonce_until_ms):
-            yield "nonce_reused", "the principal's nonce was used before and is still live"
-        until_ms = leaf.time_ms + self.leases.idempotency_ms
+            yield "nonce_reused", "the principal's nonce was used before and is still live (9.3)"
+        until_ms = leaf.time_ms + self.state.numbers["idempotencyMs"]
         if self._keys.is_again(f"{leaf.principal} {entry.idempotency_key}", leaf.time_ms, until_ms):
-            yield "idempotency_key_reused", "the principal's idempotency key was decided before and is still live"
+            yield "idempotency_key_reused", "the principal's idempotency key was decided before and is still live (9.2)"
 
     def _start_faults(self, leaf: Leaf) -> Faults:
         """The gap is the log time that passed since the entry before."""
         gap_ms = leaf.time_ms - (leaf.time_ms if self._time_ms is None else self._time_ms)
         if leaf.number("gapMs") != gap_ms:
-            yield "gap_wrong", f"gapMs is not {gap_ms}, the time since the entry before"
+            yield "gap_wrong", f"gapMs is not {gap_ms}, the time since the entry before (18.3)"
         self._started = leaf.seq, leaf.time_ms - gap_ms
 
     def _holiday_faults(self, leaf: Leaf) -> Faults:
         """One holiday after each start, as long as the outage and no longer than entry 0 allows."""
         started, self._started = self._started, None
         if started is None or leaf.number("startedSeq") != started[0]:
-            yield "citation_wrong", "startedSeq is not the service.started right before"
+            yield "citation_wrong", "startedSeq is not the service.started right before (18.4)"
             return
-        away_ms = leaf.time_ms - started[1]
-        until_ms = leaf.time_ms + (away_ms if self._holiday_ms is None else min(self._holiday_ms, away_ms))
+        until_ms = leaf.time_ms + min(self.state.numbers["holidayMs"], leaf.time_ms - started[1])
         if leaf.number("untilMs") != until_ms:
-            yield "holiday_wrong", f"untilMs is not {until_ms}, timeMs + the shorter of holidayMs and the outage"
-        self.leases.holiday_ms = max(self.leases.holiday_ms, until_ms)
+            yield "holiday_wrong", f"untilMs is not {until_ms}, timeMs + the shorter of holidayMs and the outage (18.4)"
+        self.state.holiday_ms = max(self.state.holiday_ms, until_ms)

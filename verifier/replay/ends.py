@@ -1,0 +1,129 @@
+"""The entries that go on with a lease or end it.
+
+Ends are followed, not believed: a lease lives until the later of its stated end and the holiday, and only an entry that
+may end it takes it away before.
+Source: docs/protocol.md 7.3 to 7.7, 7.12, 7.13, 18.4, 25, 27.4.
+"""
+
+from __future__ import annotations
+
+from verifier.entries import Leaf, resources_of, rows_of
+from verifier.replay.decide import is_hold_exceeded
+from verifier.replay.leases import against, ttl_faults
+from verifier.replay.state import State
+from verifier.replay.things import Faults, Lease
+from verifier.wire import JsonObject
+
+
+def prolonged_faults(state: State, leaf: Leaf) -> Faults:
+    """`lease.extended`, `lease.renewed`: the end moves to timeMs + ttlMs, never back, and nothing else moves."""
+    lease = state.lease.get(leaf.number("grantSeq"))
+    if lease is None:
+        yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
+        return
+    yield from _same_faults(state, leaf, lease)
+    yield from _live_faults(state, lease)
+    if leaf.text("mode") != lease.mode:
+        yield "mode_differs", "mode is not the lease's; another mode makes another lease (7.11)"
+    if leaf.value["schemes"] != state.schemes.rows(lease.names):
+        yield "schemes_wrong", "schemes are not the classes and the folding in force (26.4)"
+    if state.is_disputed:
+        yield against("ledger_disputed")
+    elif is_hold_exceeded(state, lease):
+        yield against("hold_exceeded")
+    lease.expires_at_ms = max(lease.expires_at_ms, leaf.time_ms + leaf.number("ttlMs"))
+    if leaf.number("expiresAtMs") != lease.expires_at_ms:
+        yield (
+            "end_wrong",
+            f"expiresAtMs is not the later of the old end and timeMs + ttlMs, {lease.expires_at_ms} (7.3)",
+        )
+    if leaf.number("holdUntilMs") != lease.hold_until_ms:
+        yield "hold_wrong", "holdUntilMs is not the grant's (7.3)"
+    yield from ttl_faults(state, leaf)
+
+
+def released_faults(state: State, leaf: Leaf, *, is_blind: bool) -> Faults:
+    """`lease.released`; `is_blind` says that the request named no lease id."""
+    lease = state.lease.get(leaf.number("grantSeq"))
+    if lease is None:
+        yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
+        return
+    yield from _same_faults(state, leaf, lease)
+    yield from _live_faults(state, lease)
+    if is_blind and lease.actor == leaf.actor:
+        newest = state.own(state.ask(leaf.actor, lease.names, lease.mode), any_mode=True)
+        if newest is not lease and newest is not None:
+            yield "released_other", "of several own leases on these names the one with the highest token ends (7.5)"
+    held_ms = leaf.time_ms - lease.granted_at_ms
+    yield from _trust_faults(leaf, state.trust.gain(lease.actor, held_ms, leaf.time_ms, leaf.seq))
+    state.end(lease, "released", leaf.seq)
+    state.edges.pop(lease.actor, None)
+
+
+def expired_faults(state: State, leaf: Leaf) -> Faults:
+    """`lease.expired`: not before the end that was promised last."""
+    lease = state.lease.get(leaf.number("grantSeq"))
+    if lease is None:
+        yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
+        return
+    yield from _same_faults(state, leaf, lease)
+    if leaf.number("expiresAtMs") != lease.expires_at_ms:
+        yield "end_wrong", "expiresAtMs is not the end that was promised last (7.7)"
+    if state.is_live(lease):
+        yield "expired_early", f"the lease lives until {state.end_ms(lease)} (7.7)"
+    losers = [lease.actor]
+    if lease.giver and lease.expires_at_ms <= lease.giver_until_ms:
+        losers.append(lease.giver)
+    yield from _trust_faults(leaf, state.trust.lose(losers, leaf.seq))
+    yield from _delay_faults(state, leaf, lease)
+    state.end(lease, "expired", leaf.seq, _delay_until_ms(leaf))
+
+
+def broken_faults(state: State, leaf: Leaf) -> Faults:
+    """`lease.broken`: a live lease on `resource`; that it is the one whose token was seen, the leaf shows."""
+    lease = state.lease.get(leaf.number("grantSeq"))
+    if lease is None:
+        yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
+        return
+    yield from _same_faults(state, leaf, lease)
+    yield from _live_faults(state, lease)
+    [key] = state.schemes.keys((leaf.text("resource"),))
+    if lease not in state.leases.near(key):
+        yield "citation_wrong", "resource overlaps no name of the lease (27.4)"
+    yield from _delay_faults(state, leaf, lease)
+    state.end(lease, "broken", leaf.seq, _delay_until_ms(leaf))
+
+
+def _same_faults(state: State, leaf: Leaf, lease: Lease) -> Faults:
+    """A later word about a lease repeats what was granted."""
+    if leaf.number("fencingToken") != lease.token:
+        yield "token_wrong", "fencingToken is not the grant's (8.2)"
+    if (leaf.text("holder") or leaf.actor) != lease.actor:
+        yield "holder_wrong", "the lease is another actor's (7.4)"
+    names = resources_of(leaf.value)
+    is_same = names == lease.names or (
+        leaf.entry_type.name in ("lease.extended", "lease.released")
+        and set(state.schemes.keys(names)) == set(lease.keys)
+    )
+    if leaf.number("grantedAtMs") not in (-1, lease.granted_at_ms) or not is_same:
+        yield "citation_wrong", "grantedAtMs or resources are not the grant's (12.6)"
+
+
+def _live_faults(state: State, lease: Lease) -> Faults:
+    if not state.is_live(lease):
+        yield "already_over", f"the lease was over at {state.end_ms(lease)}; first comes its lease.expired (7.7)"
+
+
+def _trust_faults(leaf: Leaf, rows: list[JsonObject]) -> Faults:
+    if rows_of(leaf.value.get("trust")) != rows:
+        yield "trust_wrong", f"trust is not {rows or 'unchanged'} (25)"
+
+
+def _delay_faults(state: State, leaf: Leaf, lease: Lease) -> Faults:
+    delay_ms = state.schemes.lock_delay_ms(lease.names)
+    if _delay_until_ms(leaf) != (leaf.time_ms + delay_ms if delay_ms else None):
+        yield "delay_wrong", f"delayUntilMs is not timeMs + the longest lockDelayMs of its schemes, {delay_ms} (7.12)"
+
+
+def _delay_until_ms(leaf: Leaf) -> int | None:
+    return leaf.number("delayUntilMs") if "delayUntilMs" in leaf.value else None

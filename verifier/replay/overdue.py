@@ -1,0 +1,70 @@
+"""What should have happened by time alone before a request was decided that touches the same names.
+
+Leases and tickets whose time is up, reservations that are due, and offers after a delay that ended without an entry.
+Source: docs/protocol.md 6.3, 7.7, 23.3, 23.5, 23.8.
+"""
+
+from __future__ import annotations
+
+from verifier.entries import Leaf, resources_of
+from verifier.replay.settle import Line, reserve_at_ms
+from verifier.replay.state import State, Thing
+from verifier.replay.things import Faults, Ticket
+
+
+def overdue_faults(state: State, line: Line, leaf: Leaf) -> Faults:
+    """Yield what a request found undone on its names. In a holiday nothing is due."""
+    if state.now_ms < state.holiday_ms:
+        return
+    keys = _touched(state, leaf)
+    about = (leaf.number("grantSeq"), leaf.number("fromSeq"))  # that it was over is a finding of its own
+    if any(not state.is_live(it) and it.seq not in about for key in keys for it in state.leases.near(key)):
+        yield "expiry_missing", "a lease on these names was over, and its lease.expired comes first (7.7)"
+    if state.ticket:
+        near = [ticket for key in keys for ticket in state.tickets.near(key)]
+        if not all(state.is_live(it) or it.seq == leaf.number("ticketSeq") for it in near):
+            yield "removal_missing", "a ticket on these names was over, and its wait.removed comes first (23.3)"
+        if any(_is_reserving(state, ticket) for ticket in near):
+            yield "reservation_missing", "a ticket on these names had to reserve first (23.8)"
+    yield from _delay_faults(state, line, keys)
+
+
+def _touched(state: State, leaf: Leaf) -> tuple[str, ...]:
+    """Return the keys that a request names, by itself or by the id of a lease or ticket."""
+    single, value = leaf.text("resource"), leaf.value
+    if "resources" in value:
+        return state.schemes.keys(resources_of(value))
+    keys = state.schemes.keys((single,)) if single else ()
+    if "leaseId" in value:
+        lease = state.lease.get(int(leaf.text("leaseId")[1:]))
+        keys += () if lease is None else lease.keys
+    if "ticketId" in value:
+        ticket = state.ticket.get(int(leaf.text("ticketId")[1:]))
+        keys += () if ticket is None else ticket.keys
+    return keys
+
+
+def _is_reserving(state: State, ticket: Ticket) -> bool:
+    if ticket.is_single or ticket.is_offered or ticket.reserve_until_ms is not None:
+        return False
+    return state.now_ms >= reserve_at_ms(state, ticket)
+
+
+def _delay_faults(state: State, line: Line, keys: tuple[str, ...]) -> Faults:
+    """Offers after the end of a delay; a sweep that has too much to do may leave some to the next one."""
+    ended = state.undelay()
+    if not ended or not state.ticket:
+        return
+    for delay in ended:
+        state.stir(delay)
+    call = line.next()
+    line.rest()
+    if call is None:
+        return
+    things: list[Thing] = [*state.lease.values(), *state.ticket.values()]
+    is_touched = any(call.ticket in state.tickets.near(key) for key in keys)
+    if is_touched or all(map(state.is_live, things)):
+        yield call.code, f"a delay has ended, so {call.entry} of T{call.ticket.seq} comes first (23.5)"
+        return
+    for delay in ended:
+        state.delay(delay)

@@ -1,0 +1,159 @@
+"""What a ledger's entries so far have made: who may act, what stands on names, and what is remembered for a while.
+
+Nothing is judged here. Every rule of verifier/replay/ reads this, and moves it by what an entry says, right or not.
+Source: docs/protocol.md 17.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
+from typing import TypeAlias
+
+from verifier.entries import PARAMETER_DEFAULTS
+from verifier.replay.people import People
+from verifier.replay.schemes import Schemes
+from verifier.replay.stampede import Edge, Stampede
+from verifier.replay.things import Ask, Delay, Ended, Endings, Lease, Ticket
+from verifier.replay.trust import Trust
+from verifier.replay.under import Index
+
+Thing: TypeAlias = Lease | Delay | Ticket
+
+
+class State:
+    """`numbers` are the parameters of entry 0. `lease` and `ticket` are by the seq of the entry that made them."""
+
+    def __init__(self, numbers: Mapping[str, int] = PARAMETER_DEFAULTS, people: People | None = None) -> None:
+        self.numbers = numbers
+        self.people = people or People()
+        self.schemes = Schemes(numbers)
+        self.stampede = Stampede(numbers)
+        self.trust = Trust(numbers)
+        self.endings = Endings()
+        self.lease: dict[int, Lease] = {}
+        self.ticket: dict[int, Ticket] = {}
+        self.leases: Index[Lease] = Index()
+        self.delays: Index[Delay] = Index()
+        self._ending: list[tuple[int, int, Delay]] = []  # a heap: when a delay ends, its number here, and itself
+        self.tickets: Index[Ticket] = Index()
+        self.leases_of: dict[str, dict[Lease, None]] = {}
+        self.tickets_of: dict[str, dict[Ticket, None]] = {}
+        self.passed: dict[Ticket, None] = {}  # those that were passed over
+        self.held: dict[str, int] = {}  # by actor, how many names its leases have
+        self.edges: dict[str, Edge] = {}  # by actor, the refused acquire for which it counts as waiting
+        self.token = 0  # the last one
+        self.now_ms = 0  # of the entry that is looked at
+        self.holiday_ms = 0  # until when nothing lapses
+        self.is_disputed = False
+        self._count = 0
+        self._stirred: list[Thing] = []  # what began, ended or was offered since those in line were looked at
+
+    def stir(self, thing: Thing) -> None:
+        """Something has changed that may concern those in line, if there are any."""
+        if self.ticket:
+            self._stirred.append(thing)
+
+    def take_stirred(self) -> list[Thing]:
+        stirred, self._stirred = self._stirred, []
+        return stirred
+
+    def end_ms(self, thing: Thing) -> int:
+        """Return the effective end."""
+        return max(thing.end_ms, self.holiday_ms)
+
+    def is_live(self, thing: Thing) -> bool:
+        return self.now_ms < thing.end_ms or self.now_ms < self.holiday_ms
+
+    def ask(self, actor: str, names: tuple[str, ...], mode: str) -> Ask:
+        return Ask(actor, names, self.schemes.keys(names), mode)
+
+    def own(self, ask: Ask, *, any_mode: bool = False) -> Lease | None:
+        """Return the actor's live lease on the same keys in the same mode, or in any: the newest."""
+        found = None
+        for lease in self.leases.on(ask.keys[0]):
+            if lease.actor != ask.actor or not (any_mode or lease.mode == ask.mode) or not self.is_live(lease):
+                continue
+            if lease.keys == ask.keys or set(lease.keys) == set(ask.keys):
+                found = lease
+        return found
+
+    def ended(self, name: str) -> Ended | None:
+        """Return how the lease or ticket of an id ended, as long as that is told."""
+        return self.endings.of(name, self.now_ms)
+
+    def holds(self, actor: str) -> bool:
+        """Say whether an actor has a live lease."""
+        return any(self.is_live(lease) for lease in self.leases_of.get(actor, ()))
+
+    def waiting(self, actor: str) -> list[Ticket]:
+        """Return the live tickets of an actor, the lowest number first."""
+        found = [ticket for ticket in self.tickets_of.get(actor, ()) if self.is_live(ticket)]
+        return sorted(found, key=lambda ticket: ticket.seq)
+
+    def begin(self, lease: Lease) -> None:
+        """A lease is granted: whoever has it waits no more for what refused it before."""
+        self.token = max(self.token, lease.token)
+        self.lease[lease.seq] = lease
+        self.leases.add(lease, lease.keys)
+        self.leases_of.setdefault(lease.actor, {})[lease] = None
+        self.held[lease.actor] = self.held.get(lease.actor, 0) + len(lease.names)
+        self.stampede.forget(lease.actor, lease.names)
+        self.edges.pop(lease.actor, None)
+        self.stir(lease)
+
+    def end(self, lease: Lease, how: str, seq: int, delay_until_ms: int | None = None) -> None:
+        """A lease ends by the entry `seq`, perhaps with a delay for others."""
+        del self.lease[lease.seq]
+        self.leases.remove(lease, lease.keys)
+        self.stir(lease)
+        self.leases_of[lease.actor].pop(lease, None)
+        if not self.leases_of[lease.actor]:
+            del self.leases_of[lease.actor]
+        self.held[lease.actor] -= len(lease.names)
+        if not self.held[lease.actor]:
+            del self.held[lease.actor]
+        self._note(f"L{lease.seq}", lease.actor, how, seq)
+        if how == "broken":
+            self._note(f"B{lease.token}", lease.actor, how, seq)
+        if delay_until_ms is not None:
+            self.delay(Delay(seq, lease.actor, lease.names, lease.keys, lease.mode, delay_until_ms))
+
+    def delay(self, delay: Delay) -> None:
+        self.delays.add(delay, delay.keys)
+        self._count += 1
+        heappush(self._ending, (delay.end_ms, self._count, delay))
+
+    def undelay(self) -> list[Delay]:
+        """Let go the delays that have ended, and return them: they end without an entry."""
+        ended = []
+        while self._ending and not self.is_live(self._ending[0][2]):
+            delay = heappop(self._ending)[2]
+            self.delays.remove(delay, delay.keys)
+            ended.append(delay)
+        return ended
+
+    def delays_by_end(self) -> Iterator[Delay]:
+        """Yield the delays in any order."""
+        return (delay for _, _, delay in self._ending)
+
+    def queue(self, ticket: Ticket) -> None:
+        self.ticket[ticket.seq] = ticket
+        self.tickets.add(ticket, ticket.keys)
+        self.tickets_of.setdefault(ticket.actor, {})[ticket] = None
+        self.stir(ticket)
+
+    def unqueue(self, ticket: Ticket, how: str, seq: int) -> None:
+        """A ticket ends by the entry `seq`."""
+        self.stir(ticket)
+        del self.ticket[ticket.seq]
+        self.tickets.remove(ticket, ticket.keys)
+        self.tickets_of[ticket.actor].pop(ticket, None)
+        if not self.tickets_of[ticket.actor]:
+            del self.tickets_of[ticket.actor]
+        self.passed.pop(ticket, None)
+        self._note(f"T{ticket.seq}", ticket.actor, how, seq)
+
+    def _note(self, name: str, actor: str, how: str, seq: int) -> None:
+        until_ms = self.now_ms + self.numbers["idempotencyMs"]
+        self.endings.note(name, Ended(actor, how, seq, until_ms), self.now_ms)

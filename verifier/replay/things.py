@@ -1,0 +1,152 @@
+"""What stands on names: leases, the delays that some leave behind, tickets; and an ask that may meet them.
+
+In this version actor, principal and operator are one (docs/protocol.md 2.1), so each thing has one `actor`.
+Source: docs/protocol.md 3, 7, 23.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+Faults: TypeAlias = Iterator[tuple[str, str]]  # (code, text)
+
+
+class Ask(NamedTuple):
+    """Somebody wants `names` (sorted) in `mode`; `keys` are what is compared, one for each name."""
+
+    actor: str
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    mode: str
+
+
+class Offer(NamedTuple):
+    """The newest `transfer.offered` of a lease."""
+
+    seq: int
+    to: str
+    is_operators: bool
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A lease that was granted and whose end no entry has stated. `giver` handed it over, "" where nobody did."""
+
+    seq: int
+    actor: str
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    mode: str
+    token: int
+    granted_at_ms: int
+    expires_at_ms: int
+    hold_until_ms: int
+    giver: str = ""
+    giver_until_ms: int = 0
+    offer: Offer | None = None
+
+    @property
+    def end_ms(self) -> int:
+        """When it lapses, before any holiday."""
+        return self.expires_at_ms
+
+
+@dataclass(slots=True, eq=False)
+class Delay:
+    """What keeps others out after the end of a lease that entry `seq` stated; its former holder passes."""
+
+    seq: int
+    actor: str
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    mode: str
+    end_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A place in line; `seq` is its number. `claim_by_ms` is there when offered, `reserve_until_ms` when reserved.
+
+    `first_since_ms` is when nobody was before it any more. `is_passed` says that granting it would have closed a cycle.
+    """
+
+    seq: int
+    actor: str
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    mode: str
+    ttl_ms: int
+    queued_at_ms: int
+    give_up_by_ms: int
+    poll_by_ms: int
+    claim_by_ms: int | None = None
+    passes: int = 0
+    first_since_ms: int | None = None
+    reserve_until_ms: int | None = None
+    is_passed: bool = False
+
+    @property
+    def is_offered(self) -> bool:
+        return self.claim_by_ms is not None
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.names) == 1
+
+    @property
+    def ask(self) -> Ask:
+        return Ask(self.actor, self.names, self.keys, self.mode)
+
+    @property
+    def end_ms(self) -> int:
+        """When it lapses, before any holiday."""
+        if self.claim_by_ms is not None:
+            return min(self.claim_by_ms, self.give_up_by_ms)
+        if self.reserve_until_ms is not None:
+            return min(self.poll_by_ms, self.give_up_by_ms, self.reserve_until_ms)
+        return min(self.poll_by_ms, self.give_up_by_ms)
+
+    @property
+    def lapse(self) -> str:
+        """Which deadline it is that comes first."""
+        if self.end_ms == self.give_up_by_ms:
+            return "given_up"
+        if self.claim_by_ms is not None:
+            return "claim_lapsed"
+        return "poll_lapsed" if self.end_ms == self.poll_by_ms else "reserve_lapsed"
+
+
+class Ended(NamedTuple):
+    """How a lease or ticket ended: the participle of the entry `seq` that says so. `actor` had it."""
+
+    actor: str
+    how: str
+    seq: int
+    until_ms: int  # the log time at which this may be forgotten
+
+
+class Endings:
+    """How things ended, by their id, for as long as late calls are told precisely. Memory follows a day."""
+
+    __slots__ = ("_ended", "_order")
+
+    def __init__(self) -> None:
+        self._ended: dict[str, Ended] = {}
+        self._order: deque[str] = deque()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def note(self, name: str, ended: Ended, now_ms: int) -> None:
+        while self._order and self._ended[self._order[0]].until_ms <= now_ms:
+            del self._ended[self._order.popleft()]
+        if name not in self._ended:  # a forged ledger may end one id twice
+            self._order.append(name)
+        self._ended[name] = ended
+
+    def of(self, name: str, now_ms: int) -> Ended | None:
+        ended = self._ended.get(name)
+        return ended if ended is not None and now_ms < ended.until_ms else None

@@ -1,0 +1,149 @@
+"""The entries about a place in line: queueing, claims that are not granted yet, offers, reservations, and its end.
+
+Source: docs/protocol.md 23.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+
+from verifier.entries import Leaf, resources_of
+from verifier.replay.decide import Refused, acquire, wait
+from verifier.replay.graph import closes_cycle
+from verifier.replay.leases import ttl_faults
+from verifier.replay.settle import may_reserve, pass_by
+from verifier.replay.state import State
+from verifier.replay.things import Ask, Faults, Lease, Ticket
+from verifier.replay.ways import Way, is_behind, is_free, others
+
+_CYCLE = ("softCycle", "cycle", "searchBounded")
+
+
+def queued_faults(state: State, leaf: Leaf, nonce: str) -> Faults:
+    """`wait.queued`: something is in the way, nothing refuses, and the graph of waits says the same."""
+    ask = state.ask(leaf.actor, resources_of(leaf.value), leaf.text("mode"))
+    wanted = acquire(state, ask)
+    if not isinstance(wanted, Way):
+        name = "lease.extended" if isinstance(wanted, Lease) else wanted
+        yield "queued_needlessly", f"queued, but the entries before call for {name} (7.2)"
+    else:
+        waits = wait(state, ask, wanted, nonce, leaf.seq)
+        if isinstance(waits, Refused):
+            yield "refusal_due", f"queued, but the entries before call for {waits.error} (23.1)"
+        elif {name: leaf.value[name] for name in _CYCLE if name in leaf.value} != waits:
+            yield "cycle_wrong", f"cycle, softCycle or searchBounded are not {waits or 'absent'} (24.4)"
+    if leaf.number("giveUpMs") > state.numbers["waitMaxMs"]:
+        yield "deadline_wrong", "giveUpMs is above waitMaxMs of entry 0 (5.3)"
+    yield from ttl_faults(state, leaf)
+    yield from _poll_faults(state, leaf, position(state, ask, None))
+    ticket = Ticket(
+        seq=leaf.seq,
+        actor=intern(leaf.actor),
+        names=ask.names,
+        keys=ask.keys,
+        mode=intern(ask.mode),
+        ttl_ms=leaf.number("ttlMs"),
+        queued_at_ms=leaf.time_ms,
+        give_up_by_ms=leaf.number("giveUpByMs"),
+        poll_by_ms=leaf.number("pollByMs"),
+    )
+    state.queue(ticket)
+
+
+def polled_faults(state: State, leaf: Leaf) -> Faults:
+    """`wait.polled`: the actor's ticket, live and not offered."""
+    ticket = state.ticket.get(leaf.number("ticketSeq"))
+    if ticket is None or ticket.actor != leaf.actor:
+        yield "citation_wrong", "ticketSeq is not a live ticket of the actor (23.6)"
+        return
+    yield from _live_faults(state, ticket)
+    if state.is_disputed:
+        yield "refusal_due", "in a dispute a claim is refused (23.6)"
+    elif ticket.is_offered:
+        yield "claim_denied", "the ticket was offered, so its claim is granted (23.6)"
+    yield from _poll_faults(state, leaf, position(state, ticket.ask, ticket.seq))
+    ticket.poll_by_ms = leaf.number("pollByMs")
+
+
+def cancelled_faults(state: State, leaf: Leaf) -> Faults:
+    """`wait.cancelled`: the actor's own live ticket."""
+    ticket = state.ticket.get(leaf.number("ticketSeq"))
+    if ticket is None or ticket.actor != leaf.actor:
+        yield "citation_wrong", "ticketSeq is not a live ticket of the actor (23.7)"
+        return
+    yield from _live_faults(state, ticket)
+    state.unqueue(ticket, "cancelled", leaf.seq)
+
+
+def offered_faults(state: State, leaf: Leaf) -> Faults:
+    """`wait.offered`: nothing stands in the way of the ticket, and granting it closes no cycle."""
+    ticket = state.ticket.get(leaf.number("ticketSeq"))
+    yield from _waiter_faults(leaf, ticket)
+    if ticket is None:
+        return
+    yield from _live_faults(state, ticket)
+    if ticket.is_offered:
+        yield "offered_twice", "the ticket was offered before (23.5)"
+    elif not is_free(state, ticket):
+        yield "offer_wrong", "a lease or a delay is in the way of the ticket (23.5)"
+    elif is_behind(state, ticket):
+        yield "queue_jumped", "another ticket is in the way of this one (23.4)"
+    elif closes_cycle(state, ticket):
+        yield "cycle_wrong", "granting the ticket would close a cycle, so it is passed over (24.6)"
+    if leaf.number("claimByMs") != max(leaf.time_ms + state.numbers["claimMs"], ticket.poll_by_ms):
+        yield "deadline_wrong", "claimByMs is not the later of timeMs + claimMs and pollByMs (23.5)"
+    pass_by(state, ticket.ask, ticket.seq)
+    ticket.claim_by_ms, ticket.is_passed = leaf.number("claimByMs"), False
+    state.passed.pop(ticket, None)
+    state.stir(ticket)
+
+
+def reserved_faults(state: State, leaf: Leaf) -> Faults:
+    """`wait.reserved`: passed over too often, or first too long, once in the life of a ticket for several names."""
+    ticket = state.ticket.get(leaf.number("ticketSeq"))
+    yield from _waiter_faults(leaf, ticket)
+    if ticket is None:
+        return
+    yield from _live_faults(state, ticket)
+    if not may_reserve(state, ticket):
+        yield "reservation_wrong", "neither passed passesMax times nor first for reserveAfterMs, or again (23.8)"
+    if leaf.number("untilMs") != leaf.time_ms + 3 * state.numbers["claimMs"]:
+        yield "deadline_wrong", "untilMs is not timeMs + 3 claimMs (23.8)"
+    ticket.reserve_until_ms = leaf.number("untilMs")
+    state.stir(ticket)
+
+
+def removed_faults(state: State, leaf: Leaf) -> Faults:
+    """`wait.removed`: not before the deadline, and for the deadline that came first."""
+    ticket = state.ticket.get(leaf.number("ticketSeq"))
+    yield from _waiter_faults(leaf, ticket)
+    if ticket is None:
+        return
+    if state.is_live(ticket):
+        yield "removed_early", f"the ticket lives until {state.end_ms(ticket)} (23.3)"
+    elif leaf.text("reason") != ticket.lapse:
+        yield "removal_wrong", f"reason is not {ticket.lapse}, the deadline that came first (23.3)"
+    state.unqueue(ticket, "removed", leaf.seq)
+
+
+def position(state: State, ask: Ask, number: int | None) -> int:
+    """Return 1 and the live tickets of others with a lower number that exclude this one."""
+    found = {it for it in others(state, state.tickets, ask) if state.is_live(it)}
+    return 1 + sum(number is None or it.seq < number for it in found)
+
+
+def _poll_faults(state: State, leaf: Leaf, place: int) -> Faults:
+    if leaf.number("pollByMs") != leaf.time_ms + state.numbers["pollMs"]:
+        yield "deadline_wrong", "pollByMs is not timeMs + pollMs (23.1, 23.6)"
+    if leaf.number("position") != place:
+        yield "position_wrong", f"position is not {place} (23.1)"
+
+
+def _live_faults(state: State, ticket: Ticket) -> Faults:
+    if not state.is_live(ticket):
+        yield "ticket_over", f"the ticket was over at {state.end_ms(ticket)}; first comes its wait.removed (23.3)"
+
+
+def _waiter_faults(leaf: Leaf, ticket: Ticket | None) -> Faults:
+    if ticket is None or ticket.actor != leaf.text("waiter"):
+        yield "citation_wrong", "ticketSeq is not a live ticket of the waiter (12.6)"

@@ -1,0 +1,94 @@
+"""Live things by the keys they name, so that whatever overlaps a name is found without looking at the rest.
+
+A plain key is met by itself and by the sub-trees around it, at most one for each of its segments. A sub-tree is met by
+those, and by every key that begins with it: a range of the sorted keys, which are sorted from the first question about
+a sub-tree on. A ledger without sub-trees never pays for them.
+Source: docs/protocol.md 3.3.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+Thing = TypeVar("Thing")
+
+
+def is_tree(key: str) -> bool:
+    """Say whether a key names a sub-tree; nothing else ends with an asterisk."""
+    return key.endswith("*")
+
+
+def trees_over(key: str) -> Iterator[str]:
+    """Yield the sub-trees that cover a key, the widest first, itself included if it is one."""
+    yield key.partition(":")[0] + ":**"
+    slash = key.find("/")
+    while slash >= 0:
+        yield key[:slash] + "/**"
+        slash = key.find("/", slash + 1)
+    if not is_tree(key):
+        yield key + "/**"
+
+
+class Index(Generic[Thing]):
+    """Things by key. A thing is compared by identity, so two that claim one number stay two."""
+
+    __slots__ = ("_at", "_order", "_trees")
+
+    def __init__(self) -> None:
+        self._at: dict[str, dict[Thing, None]] = {}
+        self._trees = 0  # how many of the keys are sub-trees
+        self._order: list[str] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def add(self, thing: Thing, keys: Iterable[str]) -> None:
+        for key in keys:
+            things = self._at.get(key)
+            if things is not None:
+                things[thing] = None
+                continue
+            self._at[key] = {thing: None}
+            self._trees += is_tree(key)
+            if self._order is not None:
+                insort(self._order, key)
+
+    def remove(self, thing: Thing, keys: Iterable[str]) -> None:
+        for key in keys:
+            things = self._at.get(key)
+            if things is None or thing not in things:  # one key may stand twice in a set that folds
+                continue
+            del things[thing]
+            if not things:
+                del self._at[key]
+                self._trees -= is_tree(key)
+                if self._order is not None:
+                    del self._order[bisect_left(self._order, key)]
+
+    def on(self, key: str) -> Iterable[Thing]:
+        """Return the things that name exactly this key, the oldest first."""
+        return self._at.get(key, ())
+
+    def near(self, key: str) -> Iterator[Thing]:
+        """Yield the things that name something overlapping `key`; one that names several may come again."""
+        at = self._at
+        if is_tree(key):
+            yield from self._below(key)
+        elif key in at:
+            yield from at[key]
+        if self._trees:
+            for tree in trees_over(key):
+                if tree in at and tree != key:
+                    yield from at[tree]
+
+    def _below(self, tree: str) -> Iterator[Thing]:
+        """Yield what names the top of a sub-tree or anything in it."""
+        inside = tree[:-2]  # ends with the slash or the colon
+        yield from self._at.get(inside[:-1], ())
+        if self._order is None:
+            self._order = sorted(self._at)
+        beyond = inside[:-1] + chr(ord(inside[-1]) + 1)
+        for key in self._order[bisect_left(self._order, inside) : bisect_left(self._order, beyond)]:
+            yield from self._at[key]
