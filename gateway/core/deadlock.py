@@ -54,9 +54,9 @@ def find_cycle(draft: Draft, ask: Ask, context: Context, *, plain: bool, soft: b
 
     `plain` lets refused acquires count as waits, `soft` counts those who stand before in line.
     """
-    if next(own_leases(draft, ask.actor, context.t_ms), None) is None:
-        return Search([], False)
     graph = _Graph(draft, context)
+    if not graph.holds(ask.actor):
+        return Search([], False)
 
     def edges(waits: list[Wait]) -> Iterator[Step]:
         yield from graph.hard(waits)
@@ -64,7 +64,7 @@ def find_cycle(draft: Draft, ask: Ask, context: Context, *, plain: bool, soft: b
             yield from graph.soft(waits)
 
     def onward(actor: str) -> Iterator[Step]:
-        return edges(graph.waits(actor, plain=plain)) if graph.holds(actor) else iter(())
+        return edges(graph.waits(actor, plain=plain))
 
     def is_back(step: Step) -> bool:  # nobody is behind a ticket that does not stand in line yet
         return isinstance(step.ahead, Lease) and step.ahead.holder == ask.actor
@@ -104,9 +104,13 @@ class _Graph:
         self._t_ms = context.t_ms
         self._nodes_max = context.parameters.deadlock_nodes
         self._met: dict[tuple[tuple[str, ...], str], Way] = {}
+        self._holds: dict[str, bool] = {}
 
     def holds(self, actor: str) -> bool:
-        return next(own_leases(self._draft, actor, self._t_ms), None) is not None
+        """Say whether an actor has a live lease; without one it keeps nobody waiting, and its waits do not count."""
+        if actor not in self._holds:
+            self._holds[actor] = next(own_leases(self._draft, actor, self._t_ms), None) is not None
+        return self._holds[actor]
 
     def waits(self, actor: str, *, plain: bool) -> list[Wait]:
         """Return the waits of an actor: its queued tickets by number, then the plain one."""
@@ -131,12 +135,16 @@ class _Graph:
         return self._steps(waits, lambda wait: self.met(wait.ask).leases)
 
     def soft(self, waits: Iterable[Wait]) -> Iterator[Step]:
-        """Yield the edges to those who stand before in line; before a new ticket stand all."""
+        """Yield the edges to those who stand before in line and hold anything; before a new ticket stand all."""
 
-        def before(wait: Wait) -> list[Ticket]:
+        def before(wait: Wait) -> Iterator[Ticket]:
             number = None if wait.ticket_id is None else int(wait.ticket_id[1:])
-            tickets = self.met(wait.ask).tickets
-            return [one for one in tickets if number is None or one.seq < number or one.claim_by_ms is not None]
+            earlier = (
+                one
+                for one in self.met(wait.ask).tickets
+                if number is None or one.seq < number or one.claim_by_ms is not None
+            )
+            return (one for one in earlier if self.holds(one.actor))
 
         return self._steps(waits, before)
 
