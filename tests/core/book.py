@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from gateway.core import agent, breaking, handover, lease, scheme
+from gateway.core import agent, breaking, handover, lease, scheme, wait
 from gateway.core.append import Answer, Batch, Command, Encode, GatewayStep, Imprint, build_batch
 from gateway.core.decide import ActionDecide
 from gateway.core.opening import Opening, opened
@@ -38,6 +38,8 @@ DECIDERS: dict[str, ActionDecide] = {
     "lease.transfer": handover.transfer,
     "lease.accept": handover.accept,
     "lease.break": breaking.break_lease,
+    "wait.claim": wait.claim,
+    "wait.cancel": wait.cancel,
     "scheme.set": scheme.set_scheme,
     "agent.add": agent.add,
     "agent.remove": agent.remove,
