@@ -179,6 +179,7 @@ class Request:
     target: str
     headers: Mapping[str, str]
     body: bytes | None
+    timeout_ms: int = 0
 
     @property
     def key(self) -> str:
@@ -263,7 +264,7 @@ class LocalGateway:
     async def send(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, timeout_ms: int
     ) -> Reply:
-        request = Request(method, target, dict(headers), body)
+        request = Request(method, target, dict(headers), body, timeout_ms)
         await asyncio.sleep(0)
         if method == "GET" or "idempotency-key" not in headers:
             return self._open(request)
