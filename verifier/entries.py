@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
 
@@ -261,6 +262,14 @@ def scheme_of(name: str) -> str:
     return name.partition(":")[0]
 
 
+def schemes_of(names: Collection[str]) -> list[str]:
+    """Return the different schemes of some names (at least one), sorted."""
+    first = scheme_of(min(names))
+    if max(names).startswith(f"{first}:"):  # so does what lies between them; this is the usual case
+        return [first]
+    return sorted(set(map(scheme_of, names)))
+
+
 def key_of(name: str, is_folding: bool) -> str:
     """Return what names are compared by: the name, with A to Z lowered where its scheme folds case."""
     if not is_folding:
@@ -413,7 +422,7 @@ def _are_resources(value: JsonValue) -> bool:
     return (
         len(names) == len(value)
         and byte_length("".join(names)) <= RESOURCES_BYTES_MAX
-        and (len(names) <= SCHEMES_MAX or len(set(map(scheme_of, names))) <= SCHEMES_MAX)
+        and (len(names) <= SCHEMES_MAX or len(schemes_of(names)) <= SCHEMES_MAX)
     )
 
 
@@ -436,7 +445,7 @@ def _explain_resources(value: JsonValue) -> str | None:
             return f"name {index}: {hint}"
     if len(set(map(str, value))) != len(value):
         return "the same name is in the list twice; name each resource once"
-    if len({scheme_of(str(name)) for name in value[:RESOURCES_MAX]}) > SCHEMES_MAX:
+    if len(schemes_of([str(name) for name in value[:RESOURCES_MAX]] or [""])) > SCHEMES_MAX:
         return "too many different schemes; ask in several requests"
     return None
 
@@ -1302,7 +1311,7 @@ def _lease_rule(leaf: Leaf) -> str | None:
 
 def _are_schemes_of_leaf(leaf: Leaf) -> bool:
     rows, mode = rows_of(leaf.value["schemes"]), leaf.text("mode")
-    names = sorted(set(map(scheme_of, resources_of(leaf.value))))
+    names = schemes_of(resources_of(leaf.value))
     return [row["name"] for row in rows] == names and all(is_mode_allowed(str(row["class"]), mode) for row in rows)
 
 
@@ -1366,24 +1375,26 @@ def _broken_rule(leaf: Leaf) -> str | None:
     return _delay_fault(leaf) or _lease_rule(leaf)
 
 
-def _may_overlap(name: str, others: Iterable[str]) -> bool:
+def _may_overlap(name: str, others: Collection[str]) -> bool:
     """Say whether names overlap, if their schemes fold case: what does not overlap then never does."""
-    return any(overlaps(key_of(name, True), key_of(other, True)) for other in others)
+    return name in others or any(overlaps(key_of(name, True), key_of(other, True)) for other in others)
+
+
+_GROUP = frozenset(member.name for member in _HELD)
+_NOTHING = Told(())
 
 
 def _group_fault(leaf: Leaf) -> str | None:
     """Members that explain a refusal are there exactly as its error says."""
-    told = HELD_MEMBERS.get(leaf.text("error"), _NOTHING)
-    for member in _HELD:
-        name = member.name
-        if name in told.always and name not in leaf.value:
-            return f"member {name}: missing for this error"
-        if name in leaf.value and name not in told.always and name not in told.perhaps:
-            return f"member {name}: not for this error"
+    return _group_difference(leaf.text("error"), _GROUP.intersection(leaf.value))
+
+
+@lru_cache(maxsize=256)
+def _group_difference(error: str, found: frozenset[str]) -> str | None:
+    told = HELD_MEMBERS.get(error, _NOTHING)
+    for name in sorted(found.symmetric_difference(told.always).difference(told.perhaps)):
+        return f"member {name}: " + ("not for this error" if name in found else "missing for this error")
     return None
-
-
-_NOTHING = Told(())
 
 
 def _refused_rule(leaf: Leaf) -> str | None:
@@ -1462,14 +1473,21 @@ def _cycle_fault(leaf: Leaf) -> str | None:
     return None if is_told else "members waitingOn, acquireOrder: as the cycle says"
 
 
+_CITED = {row.type: tuple(member.name for member in row.members if member.kind is SEQ) for row in _ROWS}
+_TILL = {
+    row.type: tuple(member.name for member in row.members if member.name in ("pollByMs", "claimByMs", "untilMs"))
+    for row in _ROWS
+}
+
+
 def _earlier_rule(leaf: Leaf) -> str | None:
-    for name in ("endedSeq", "startedSeq", "grantSeq", "ticketSeq", "fromSeq", "offerSeq"):
+    for name in _CITED[leaf.type]:
         if leaf.number(name) >= leaf.seq:
             return f"member {name}: an earlier entry"
     if "ticketSeq" in leaf.value and leaf.text("ticketId") != f"T{leaf.number('ticketSeq')}":
         return "member ticketId: T and the seq of the queueing entry"
-    for name in ("pollByMs", "claimByMs", "untilMs"):
-        if name in leaf.value and leaf.number(name) < leaf.time_ms:
+    for name in _TILL[leaf.type]:
+        if leaf.number(name) < leaf.time_ms:
             return f"member {name}: not before timeMs"
     return None
 
