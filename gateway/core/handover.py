@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from gateway.core import refusal
 from gateway.core.agent import is_operator
-from gateway.core.denial import denial
+from gateway.core.deadlock import Search
+from gateway.core.denial import denial, held
 from gateway.core.holding import (
     Found,
     begin_lease,
@@ -66,6 +67,9 @@ def accept(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         return _not_accepted(request, refusal.TOO_MANY_HELD)
     ask = ask_of(draft, request.actor, lease.resources, lease.mode)
     way = _way_past(draft, ask, lease, offer, context)
+    if way.leases:  # a receiver waits for nothing, so it closes no circle
+        why, members = held(draft, request, ask, way.leases, Search([], False), context, is_edge=True)
+        return _not_accepted(request, why, members)
     if any(way):
         why, members = denial(draft, request, ask, way, context)
         return _not_accepted(request, why, members)
@@ -104,9 +108,7 @@ def _way_past(draft: Draft, ask: Ask, lease: Lease, offer: Handover, context: Co
 
 
 def _is_behind(draft: Draft, ticket: Ticket, own: list[Ticket]) -> bool:
-    """Say whether the receiver stands before this ticket in line; what was offered is not passed by anybody."""
-    if ticket.claim_by_ms is not None:
-        return False
+    """Say whether the receiver stands before this ticket in line."""
     wanted = ask_again(draft, ticket)
     return any(one.seq < ticket.seq and overlapping(wanted, one) is not None for one in own)
 

@@ -44,6 +44,7 @@ from verifier.entries import MODES
 from verifier.wire import JsonObject
 
 _NOTHING: JsonObject = {}
+_EXCLUDING = MODES[-1]  # shares with nothing, so that everything which overlaps is in its way
 
 
 def acquire(draft: Draft, request: SignedRequest, context: Context) -> Decision:
@@ -202,22 +203,23 @@ def _release_by_id(draft: Draft, request: SignedRequest, context: Context) -> De
 
 
 def _release_by_resources(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    """End the newest lease that the actor has on exactly this set and that it can have meant."""
-    ask = ask_of(draft, request.actor, request.resources, "write")
-    # A release that was signed before the grant meant an earlier lease; seconds are the signature's precision.
-    meant_before_ms = (request.created + 1) * 1_000
-    own = own_lease(draft, ask, context.t_ms, any_mode=True, granted_before_ms=meant_before_ms)
-    step = LIFECYCLE[Standing.LIVE, Event.RELEASE_BY_HOLDER if own is not None else Event.RELEASE_BY_OTHER]
+    """End the newest lease that the actor has on exactly this set, in whatever mode."""
+    ask = ask_of(draft, request.actor, request.resources, _EXCLUDING)
+    own = own_lease(draft, ask, context.t_ms, any_mode=True)
     if own is None:
-        assert step.refusal is not None, "there is nothing to release"
-        others = way_of(draft, ask._replace(mode=_EXCLUDING), context.t_ms).leases
+        event = Event.RELEASE_BY_OTHER
+    # A release that was signed before the grant meant an earlier lease; seconds are the signature's precision.
+    elif own.granted_at_ms >= (request.created + 1) * 1_000:
+        event = Event.RELEASE_SIGNED_EARLY
+    else:
+        event = Event.RELEASE_BY_HOLDER
+    step = LIFECYCLE[Standing.LIVE, event]
+    if step.refusal is not None:
+        others = way_of(draft, ask, context.t_ms).leases
         holder: JsonObject = {"holder": first_named(draft, others).holder} if others else {}
         return refused("release.refused", step.refusal, {"resources": list(ask.resources), **holder})
-    assert step.entry is not None, "a release is an entry"
+    assert step.entry is not None and own is not None, "only a live lease is released"
     return _release(step.entry, draft, request, own, context)
-
-
-_EXCLUDING = MODES[-1]  # shares with nothing, so that everything which overlaps is in its way
 
 
 def _is_of(draft: Draft, lease: Lease, resources: tuple[str, ...]) -> bool:

@@ -11,7 +11,7 @@ Source: docs/protocol.md 3, 7.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from gateway.core.state import (
     counter_at,
     scheme_at,
 )
-from gateway.core.terms import by, filed_under, met_by
+from gateway.core.terms import by, filed_under, met_by, waited_by
 from verifier.entries import MODES, is_mode_allowed, key_of, may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
@@ -67,10 +67,9 @@ def ask_again(view: Draft | View, claim: Claim) -> Ask:
     return ask_of(view, claim.holder, claim.resources, claim.mode)
 
 
-def schemes_of(view: Draft | View, resources: Sequence[str]) -> Schemes:
+def schemes_of(view: Draft | View, resources: tuple[str, ...]) -> Schemes:
     """Return what operators set for the schemes of these names."""
-    names = {scheme_of(resource) for resource in resources}
-    return {name: scheme for name in names if (scheme := scheme_at(view, name)) is not None}
+    return {name: scheme for name in scheme_names(resources) if (scheme := scheme_at(view, name)) is not None}
 
 
 def keys_of(view: Draft | View, resources: tuple[str, ...]) -> tuple[str, ...]:
@@ -96,7 +95,9 @@ def _class(schemes: Schemes, name: str) -> str:
 
 def is_name_fit(ask: Ask) -> bool:
     """Say whether every name is ASCII or of a scheme that takes others."""
-    return all(name.isascii() or _is_unicode(ask.schemes, name) for name in ask.resources)
+    return all(map(str.isascii, ask.resources)) or all(
+        name.isascii() or _is_unicode(ask.schemes, name) for name in ask.resources
+    )
 
 
 def _is_unicode(schemes: Schemes, name: str) -> bool:
@@ -106,13 +107,12 @@ def _is_unicode(schemes: Schemes, name: str) -> bool:
 
 def is_mode_fit(ask: Ask) -> bool:
     """Say whether the class of every name has the mode."""
-    return all(is_mode_allowed(scheme.class_name, ask.mode) for scheme in ask.schemes.values())
+    return not ask.schemes or all(is_mode_allowed(scheme.class_name, ask.mode) for scheme in ask.schemes.values())
 
 
 def scheme_rows(view: Draft | View, resources: tuple[str, ...]) -> list[JsonValue]:
     """Return the member `schemes` of a lease's entry."""
-    schemes = schemes_of(view, resources)
-    return [_scheme_row(name, schemes.get(name)) for name in sorted({scheme_of(resource) for resource in resources})]
+    return [_scheme_row(name, scheme_at(view, name)) for name in sorted(scheme_names(resources))]
 
 
 def _scheme_row(name: str, scheme: Scheme | None) -> JsonObject:
@@ -121,16 +121,21 @@ def _scheme_row(name: str, scheme: Scheme | None) -> JsonObject:
     return {"class": scheme.class_name, "isFolding": scheme.is_folding, "name": name}
 
 
+def scheme_names(resources: tuple[str, ...]) -> Iterable[str]:
+    """Return the schemes of these names, each once."""
+    return {scheme_of(resource) for resource in resources} if len(resources) > 1 else (scheme_of(resources[0]),)
+
+
 def lock_delay_ms(view: Draft | View, resources: tuple[str, ...], parameters: Parameters) -> int:
     """Return how long others are kept out after a lease on `resources` ended badly: the longest of its schemes."""
-    schemes = (scheme_at(view, name) for name in {scheme_of(resource) for resource in resources})
-    return max(parameters.lock_delay_ms if scheme is None else scheme.lock_delay_ms for scheme in schemes)
+    schemes = [scheme_at(view, name) for name in scheme_names(resources)]
+    return max([parameters.lock_delay_ms if scheme is None else scheme.lock_delay_ms for scheme in schemes])
 
 
 def max_hold_ms(view: Draft | View, resources: tuple[str, ...], parameters: Parameters) -> int:
     """Return how long a lease may be held while others wait: the shortest of its schemes."""
-    schemes = (scheme_at(view, name) for name in {scheme_of(resource) for resource in resources})
-    return min(parameters.max_hold_ms if scheme is None else scheme.max_hold_ms for scheme in schemes)
+    schemes = [scheme_at(view, name) for name in scheme_names(resources)]
+    return min([parameters.max_hold_ms if scheme is None else scheme.max_hold_ms for scheme in schemes])
 
 
 def end_ms(view: Draft | View, claim: Claim) -> int:
@@ -267,13 +272,11 @@ def own_leases(view: Draft | View, actor: str, t_ms: int) -> Iterator[Lease]:
 
 def own_tickets(view: Draft | View, actor: str, t_ms: int) -> Iterator[Ticket]:
     """Yield the live tickets of an actor, lowest number first."""
-    found = (claim for claim in claims_near(view, by(actor)) if isinstance(claim, Ticket))
+    found = (claim for claim in claims_near(view, waited_by(actor)) if isinstance(claim, Ticket))
     return iter(sorted((one for one in found if t_ms < end_ms(view, one)), key=lambda ticket: ticket.seq))
 
 
-def own_lease(
-    view: Draft | View, ask: Ask, t_ms: int, *, any_mode: bool = False, granted_before_ms: int | None = None
-) -> Lease | None:
+def own_lease(view: Draft | View, ask: Ask, t_ms: int, *, any_mode: bool = False) -> Lease | None:
     """Return the newest live lease of the actor on exactly these keys, in this mode unless any will do."""
     found: Lease | None = None
     for place in view.near(filed_under(ask.resources[0])[0]):
@@ -282,7 +285,5 @@ def own_lease(
             continue
         if not (any_mode or lease.mode == ask.mode) or set(_keys(ask.schemes, lease.resources)) != set(ask.keys):
             continue
-        is_meant = granted_before_ms is None or lease.granted_at_ms < granted_before_ms
-        if is_meant and (found is None or lease.fencing_token > found.fencing_token):
-            found = lease
+        found = lease if found is None or lease.fencing_token > found.fencing_token else found
     return found

@@ -20,7 +20,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_type_hints
 
-from gateway.core.terms import PASSED, TICKETS, by, filed_under, of_operator
+from gateway.core.terms import PASSED, TICKETS, by, filed_under, of_operator, waited_by
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical, parse_canonical
 
 RECORD_BYTES_MAX = 65_536  # A lease on 256 resources of 16 KiB together stays far below.
@@ -419,7 +419,7 @@ def terms_of(record: Record) -> tuple[str, ...]:
     match record:
         case Ticket():
             passed = (PASSED,) if record.is_passed else ()
-            who = (by(record.actor), of_operator(record.on_behalf_of))
+            who = (waited_by(record.actor), of_operator(record.on_behalf_of))
             return (*_name_terms(record.resources), *who, TICKETS, *passed)
         case Lease() | Delay():
             return (*_name_terms(record.resources), by(record.holder))
@@ -448,14 +448,15 @@ class View(Protocol):
 class Draft:
     """A view plus the changes decided so far in this batch; the view below is never touched."""
 
-    __slots__ = ("_below", "_changes", "_near", "_stirred", "_undo", "_view")
+    __slots__ = ("_below", "_changes", "_near", "_near_below", "_stirred", "_undo", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._below = view.get
+        self._near_below = view.near
         self._changes: dict[str, Record | None] = {}
         self._undo: list[tuple[str, bool, Record | None]] = []
-        self._near: dict[str, dict[str, None]] = {}  # of what was put in this batch; may name what is gone again
+        self._near: dict[str, dict[str, None]] = {}  # what this batch adds to the view's; may name what is gone again
         self._stirred: list[Claim] = []
 
     def get(self, key: str) -> Record | None:
@@ -463,19 +464,32 @@ class Draft:
 
     def near(self, term: str) -> Collection[str]:
         """Return the keys filed under `term`; `get` says whether the record is still there and still like that."""
-        below, own = self._view.near(term), self._near.get(term)
-        return below if own is None else {**dict.fromkeys(below), **own}
+        below, own = self._near_below(term), self._near.get(term)
+        return below if own is None else [*below, *own]
 
     def put(self, key: str, record: Record | None) -> None:
         """Put a record under its key; None takes away what is there."""
+        changes = self._changes
+        if record is None or isinstance(record, CLAIMS):
+            self._stir(key, record)
+        if key in changes:
+            self._undo.append((key, True, changes[key]))
+        else:
+            self._undo.append((key, False, None))
+        changes[key] = record
+
+    def _stir(self, key: str, record: Claim | None) -> None:
+        """Note what stands on resources now or did until now; a key never changes its kind."""
         before = self.get(key)
-        self._undo.append((key, key in self._changes, self._changes.get(key)))
-        self._changes[key] = record
-        for claim in (before, record):
-            if isinstance(claim, CLAIMS):
-                self._stirred.append(claim)
-        if record is not None:
-            for term in terms_of(record):
+        if isinstance(before, CLAIMS):
+            self._stirred.append(before)
+        if record is None:
+            return
+        self._stirred.append(record)
+        known = before if key not in self._changes else self._below(key)
+        filed = terms_of(known) if known is not None else ()
+        for term in terms_of(record):
+            if term not in filed:
                 self._near.setdefault(term, {})[key] = None
 
     def delete(self, key: str) -> None:

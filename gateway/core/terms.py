@@ -20,8 +20,13 @@ PASSED = "passed"  # tickets that were passed over, because granting them would 
 
 
 def by(actor: str) -> str:
-    """Return the word for what an actor holds and waits for."""
+    """Return the word for what an actor holds, and for what keeps others out for its sake."""
     return f"by {actor}"
+
+
+def waited_by(actor: str) -> str:
+    """Return the word for the tickets of an actor."""
+    return f"for {actor}"
 
 
 def of_operator(operator: str) -> str:

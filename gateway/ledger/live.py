@@ -132,23 +132,17 @@ class Live:
 class Looked:
     """The view one batch is decided on: the live records, and the cold ones that were looked up for it."""
 
-    __slots__ = ("_cold", "_hot", "_live", "_near")
+    __slots__ = ("_cold", "_hot", "due", "near")
 
     def __init__(self, live: Live, cold: Mapping[str, Record | None]) -> None:
-        self._live = live
         self._hot = live.get
-        self._near = live.near
         self._cold = cold
+        self.near: Callable[[str], Collection[str]] = live.near
+        self.due: Callable[[int, int], tuple[Claim, ...]] = live.due
 
     def get(self, key: str) -> Record | None:
         record = self._hot(key)
         return record if record is not None else self._cold.get(key)
-
-    def near(self, term: str) -> Collection[str]:
-        return self._near(term)
-
-    def due(self, t_ms: int, limit: int) -> tuple[Claim, ...]:
-        return self._live.due(t_ms, limit)
 
 
 def _when(key: str, claim: Claim) -> tuple[int, int, str]:

@@ -391,7 +391,7 @@ def test_a_pair_may_meet_in_a_sub_tree_and_is_shown_for_every_name_it_touches() 
 
 
 def test_who_may_share_does_not_wait_for_each_other() -> None:
-    rows = [
+    rows: list[Record] = [
         Scheme("doc", "read-safe", False, False, 0, 3_600_000, 1),
         lease(4, "a", "doc:x", mode="read"), lease(5, "b", "doc:y"), ticket(7, "a", "doc:y"),
     ]  # fmt: skip
@@ -500,9 +500,8 @@ def forest(trees: int, leaves: int) -> list[Record]:
 
 def mixed(count: int) -> list[Record]:
     """Names that are found for each other and then differ in case: each look finds nothing."""
-    return [lease(n, f"a{n}", f"repo:D/{n}") for n in range(count)] + [
-        ticket(90_000 + n, f"a{n}", f"repo:d/{'x' * n}/**", "repo:d/**") for n in range(count // 10)
-    ]
+    leases = [lease(n, f"a{n}", f"repo:D/{n}") for n in range(count)]
+    return [*leases, *(ticket(90_000 + n, f"a{n}", f"repo:d/{n}/**", "repo:d/**") for n in range(count // 10))]
 
 
 @pytest.mark.parametrize("records", [forest(400, 4_000), mixed(4_000)], ids=["forest", "mixed"])

@@ -222,6 +222,11 @@ def _wait(disk: MemoryDisk) -> str:
     return next(key for key in disk.records if key.startswith("wait/"))
 
 
+def _uncount(disk: MemoryDisk) -> None:
+    drop(disk, "lease/L6")
+    put(disk, f"principal/{A}", b'"held":3', b'"held":2')
+
+
 def _earlier_seal(disk: MemoryDisk) -> None:
     disk.head = disk.heads[-1] = replace(_head(disk), seal=disk.heads[-2].seal)
 
@@ -252,7 +257,7 @@ EDITS: list[tuple[str, Callable[[MemoryDisk], object], str]] = [
     ("a lease in another mode", lambda d: put(d, "lease/L6", b'"mode":"write"', b'"mode":"read"'), NO_ENTRY),
     ("a lease that somebody gave", lambda d: put(d, "lease/L6", b'"giver":null', f'"giver":"{B}"'.encode()), NO_ENTRY),
     ("a lease less", lambda d: drop(d, "lease/L6"), NO_ENTRY),
-    ("a lease less, counted", lambda d: (drop(d, "lease/L6"), put(d, f"principal/{A}", b'3', b'2')), NOT_LEFT),
+    ("a lease less, and not counted", lambda d: _uncount(d), NOT_LEFT),
     ("nothing counted", lambda d: drop(d, f"principal/{A}"), NO_ENTRY),
     ("more counted", lambda d: put(d, f"principal/{A}", b'"held":3', b'"held":4'), NO_ENTRY),
     ("more trust", lambda d: put(d, f"principal/{A}", b'"trust":50000', b'"trust":99000'), NO_ENTRY),
