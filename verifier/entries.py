@@ -13,7 +13,7 @@ Rules that the shape of a leaf cannot show (checked over a whole ledger): `seq` 
 changes only at `service.started`, by one; `timeMs` never decreases; `prev` is the SHA-256 of the previous leaf's bytes;
 `genesis` is the RFC 6962 leaf hash of entry 0 (64 zeros in entry 0 itself).
 
-Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 24.2 (cycles), 21 (limits).
+Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 24.5 (cycles), 21 (limits).
 """
 
 from __future__ import annotations

@@ -411,7 +411,9 @@ class Ledger:
         return self.decision("wait.polled", key, "wait.claim", body, members, **over)
 
     def offer(self, ticket: int, **over: Any) -> int:
-        claim_by_ms = max(self.time_ms + 10_000, self.value(ticket)["pollByMs"])
+        said = [leaf["pollByMs"] for leaf in map(json.loads, self.leaves) if leaf.get("ticketId") == f"T{ticket}"
+                and "pollByMs" in leaf]  # fmt: skip
+        claim_by_ms = max(self.time_ms + 10_000, said[-1])
         return self.waiting("wait.offered", ticket, claimByMs=claim_by_ms, **over)
 
     def waiting(self, name: str, ticket: int, **members: Any) -> int:

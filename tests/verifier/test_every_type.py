@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import pytest
 
 from tests.verifier import maker
+from tests.verifier.judging import audit, faults, pins
 from tests.verifier.maker import ALICE, BOB, CAROL, OPERATOR, Json, Ledger
 from verifier.entries import (
     COMMON_MEMBERS,
@@ -110,6 +112,12 @@ def every() -> dict[str, tuple[bytes, ...]]:
 
 NAMES = sorted(row.name for row in ENTRY_TYPES.values())
 LEAVES = [pytest.param(encoded, id=f"{name} {n}") for name in NAMES for n, encoded in enumerate(every()[name])]
+
+
+@pytest.mark.parametrize("make", [maker.worked, maker.busy])
+def test_the_days_that_the_leaves_come_from_are_honest(make: Callable[[], Ledger]) -> None:
+    ledger = make()
+    assert faults(audit(ledger.export(), pins(ledger))) == []
 
 
 def test_there_is_a_leaf_of_every_type() -> None:
