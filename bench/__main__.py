@@ -9,12 +9,14 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from bench import gateway_bench, memory_bench, verifier_bench
+from bench import crowd_bench, decision_bench, gateway_bench, memory_bench, verifier_bench
 
 Part = Callable[[argparse.Namespace], Iterator[str]]
 PARTS: Mapping[str, tuple[str, Part]] = {
     "gateway": ("Signed single requests over loopback", lambda told: gateway_bench.report(told.receipts, told.rounds)),
     "verifier": ("The offline verifier", lambda told: verifier_bench.report(told.receipts)),
+    "decisions": ("One decision, with much live and many in line", lambda told: decision_bench.report()),
+    "crowd": ("Fifty agents on one file", lambda told: crowd_bench.report()),
     "memory": ("Memory over a long run", lambda told: memory_bench.report(told.long)),
 }
 

@@ -1,0 +1,92 @@
+"""A ledger of the core alone: records in memory, no store, no signatures of ours, and a clock that stands still.
+
+`build_batch` never writes to the view it decides on, so one request can be decided as often as one likes on the same
+state; what a bench wants to keep it runs once more with `run`.
+"""
+
+import itertools
+import time
+from collections.abc import Sequence
+from statistics import median
+
+from bench.load import agent_key
+from gateway.actions import ACTIONS
+from gateway.client.signing import Draft, new_nonce, sign_request
+from gateway.core.append import Batch, Command, Imprint, build_batch
+from gateway.core.decide import ActionDecide
+from gateway.core.intake import RawRequest, SignedRequest, intake
+from gateway.core.state import Agent, Head, Parameters
+from gateway.core.state import agent_key as record_key
+from gateway.ledger.checkpoint import encode_leaf
+from gateway.ledger.live import Live
+from verifier.entries import ACTION_PATHS, Leaf, parse_leaf
+from verifier.wire import JsonValue, encode_base64, encode_canonical
+
+ORIGIN, AUTHORITY = "localhost/bench", "localhost"
+NOW_S = 1_800_000_000
+GENESIS = bytes(range(32))
+ANCHOR = f"{ORIGIN} 1 {encode_base64(GENESIS)}"
+AT_ONCE = 256
+LIFE_S = 300
+
+
+class Core:
+    """A ledger with `agents` enrolled, numbered from 1."""
+
+    def __init__(self, agents: int) -> None:
+        dids = [agent_key(number).did for number in range(1, agents + 1)]
+        self._live = Live((record_key(did), Agent(did, None, 0, None)) for did in dids)
+        self._head = Head(1, GENESIS, NOW_S * 1_000, 1, "opening")
+        self._numbers = itertools.count()
+
+    def request(self, agent: int, action: str, /, **members: JsonValue) -> SignedRequest:
+        """Return a request as the desk hands it on: signed by the agent, read and verified."""
+        key = agent_key(agent)
+        body = encode_canonical({"ledger": ORIGIN, "actorDid": key.did, **members})
+        draft = Draft("POST", AUTHORITY, ACTION_PATHS[action], "", ANCHOR, body, f"bench-{next(self._numbers)}")
+        headers = sign_request(draft, key, created_s=NOW_S, nonce=new_nonce(), life_s=LIFE_S)
+        raw = RawRequest("POST", AUTHORITY, draft.path, "?", tuple(headers.items()), body)
+        return intake(raw, origin=ORIGIN, authorities=frozenset({AUTHORITY}), action=action)
+
+    def decide(self, requests: Sequence[SignedRequest]) -> Batch:
+        """Decide requests on the ledger as it stands, and leave it so."""
+        commands = [Command(request, _decide(request.action), True) for request in requests]
+        return build_batch(
+            self._live,
+            commands,
+            self._head,
+            batch_id="bench",
+            t_ms=NOW_S * 1_000,
+            epoch=1,
+            imprint=Imprint(ORIGIN, GENESIS.hex(), "memory"),
+            parameters=Parameters(),
+            encode=encode_leaf,
+        )
+
+    def run(self, requests: Sequence[SignedRequest]) -> list[Leaf]:
+        """Decide requests and keep what they change; return the entries."""
+        leaves: list[Leaf] = []
+        for first in range(0, len(requests), AT_ONCE):
+            batch = self.decide(requests[first : first + AT_ONCE])
+            assert batch.head is not None
+            self._live.apply(batch.changes)
+            self._head = batch.head
+            leaves += map(parse_leaf, batch.leaves)
+        return leaves
+
+
+def _decide(action: str) -> ActionDecide:
+    decide = ACTIONS[action].decide
+    assert decide is not None, "an action that is a decision"
+    return decide
+
+
+def times_us(*asked: tuple[Core, SignedRequest], rounds: int) -> list[float]:
+    """Return the median µs of deciding each request, one after the other in each round: drift meets all alike."""
+    taken: list[list[float]] = [[] for _ in asked]
+    for _ in range(rounds):
+        for times, (core, request) in zip(taken, asked, strict=True):
+            started_s = time.perf_counter()
+            core.decide([request])
+            times.append((time.perf_counter() - started_s) * 1e6)
+    return [median(times) for times in taken]
