@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64decode, b64encode
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,17 @@ COVERED = " ".join(f'"{name}"' for name in COMPONENTS)
 
 class NoAnswer(Exception):
     """Nothing came back in time; nobody knows what happened."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A request on its way, and where its reply goes."""
+
+    client: str
+    raw: RawRequest
+    action: str
+    wait_ms: int
+    reply_to: asyncio.Future[Reply]
 
 
 def _give_up(future: asyncio.Future[Reply]) -> None:
@@ -76,7 +88,8 @@ class Client:
         )
         base = (
             f'"@method": POST\n"@authority": {AUTHORITY}\n"@path": {path}\n"@query": ?'
-            f'\n"content-type": application/json\n"content-digest": {digest}\n"idempotency-key": "{key}"\n"tallystick-anchor": {anchor}'
+            f'\n"content-type": application/json\n"content-digest": {digest}\n"idempotency-key": "{key}"'
+            f'\n"tallystick-anchor": {anchor}'
             f'\n"@signature-params": {parameters}'
         )
         signature = b64encode(self.key.sign(base.encode())).decode()
@@ -102,8 +115,10 @@ class Client:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    async def ask(self, action: str, *, patience: int = 6, **members: Any) -> Leaf | None:
+    async def ask(self, action: str, *, patience: int = 6, wait_ms: int = 0, **members: Any) -> Leaf | None:
         """Ask until there is an answer, signed anew under the same key; None after `patience` attempts.
+
+        A claim may be kept at the door for `wait_ms`.
 
         Return the leaf that answers, or None also for a refusal without entry that no retry helps.
         """
@@ -112,7 +127,7 @@ class Client:
             raw = self.sign(action, members, key)
             self.sent.append((raw, action))
             try:
-                reply = await self.exchange(raw, action)
+                reply = await self.exchange(raw, action, wait_ms)
             except NoAnswer:
                 simulation.say(self.name, "no answer", action, attempt)
             else:
@@ -126,12 +141,12 @@ class Client:
                 await asyncio.sleep(simulation.rng.uniform(0.1, 1.5))
         return None
 
-    async def exchange(self, raw: RawRequest, action: str) -> Reply:
+    async def exchange(self, raw: RawRequest, action: str, wait_ms: int = 0) -> Reply:
         """Send, and wait for the reply; NoAnswer when there is none in time."""
         loop = self.simulation.loop
         future: asyncio.Future[Reply] = loop.create_future()
-        self.simulation.network.send(self.name, raw, action, future)
-        timer = loop.call_later(TIMEOUT_S, _give_up, future)
+        self.simulation.network.send(Letter(self.name, raw, action, wait_ms, future))
+        timer = loop.call_later(TIMEOUT_S + wait_ms / 1_000, _give_up, future)
         try:
             return await future
         finally:

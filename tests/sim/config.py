@@ -5,8 +5,9 @@ A fault that always happens hides those that need a quiet moment, so a seed has 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from gateway.core.state import Parameters
 
@@ -39,7 +40,8 @@ FAULTS: dict[str, float] = {
     "ignore_retry": 0.6,
     "forget": 0.15,
     "foreign_anchor": 0.03,
-    "use_late": 0.3,
+    "cancel": 0.1,
+    "poll_late": 0.3,
     # the director, for each occasion
     "kill": 0.5,
     "kill_at_step": 0.5,
@@ -57,6 +59,7 @@ FAULTS: dict[str, float] = {
     "set_scheme": 0.3,
 }
 FAULTS_SHARE = 0.35
+CLASSES = ("read-safe", "exclusive", "append-only", "irreversible")
 AGENTS = ("ann", "bob", "cyd", "dee", "eve", "fay")
 
 
@@ -78,11 +81,12 @@ class Config:
     think_ms: int
     ttl_ms: tuple[int, int]
     set_max: int
-    wait_share: float
-    modes: tuple[str, ...] = ("write",)
-    schemes: tuple[dict[str, object], ...] = ()
-    batch_max: int = 256
-    notes: dict[str, object] = field(default_factory=dict)
+    wait_share: float  # of acquires that stand in line
+    nest_share: float  # of jobs that take another lease meanwhile: the way to a deadlock
+    give_up_ms: int
+    modes: tuple[str, ...]
+    schemes: tuple[dict[str, Any], ...]  # bodies of scheme.set before the first fault
+    batch_max: int
 
     def but(self, **changes: object) -> Config:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -115,27 +119,63 @@ def draw(seed: int) -> Config:
         think_ms=rng.choice([50, 300, 1_000]),
         ttl_ms=ttl_ms,
         set_max=rng.choice([1, 2, 4]),
-        wait_share=rng.choice([0.0, 0.3, 0.8]),
+        wait_share=rng.choice([0.0, 0.3, 0.8, 1.0]),
+        nest_share=rng.choice([0.0, 0.2, 0.6]),
+        give_up_ms=rng.choice([3_000, 20_000, 40_000]),
+        modes=rng.choice([("write",), ("write",), ("read", "write"), ("read", "append", "write", "delete")]),
+        schemes=_schemes(rng),
         batch_max=rng.choice([1, 2, 8, 256]),
     )
 
 
 def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
-    drawn = {
-        "ttl_min_ms": 1_000,
-        "ttl_max_ms": rng.choice([ttl_ms[1], 3_600_000]),
-        "sweep_ms": rng.choice([500, 1_000, 3_000]),
-        "holiday_ms": rng.choice([1_000, 5_000, 30_000]),
-        "idempotency_ms": 86_400_000,
-        "wait_edge_ms": rng.choice([1_000, 10_000]),
-        "stampede_admitted": rng.choice([1, 3, 8]),
-        "stampede_reset_ms": rng.choice([2_000, 60_000]),
-    }
-    known = {one.name for one in fields(Parameters)}
-    return Parameters(**{name: value for name, value in drawn.items() if name in known})
+    """Numbers that are met within a minute: small queues, short windows, quick reservations."""
+    return Parameters(
+        ttl_min_ms=1_000,
+        ttl_max_ms=rng.choice([ttl_ms[1], 3_600_000]),
+        sweep_ms=rng.choice([500, 1_000, 3_000]),
+        holiday_ms=rng.choice([1_000, 5_000, 30_000]),
+        wait_edge_ms=rng.choice([1_000, 10_000]),
+        stampede_admitted=rng.choice([1, 3, 8]),
+        stampede_reset_ms=rng.choice([2_000, 60_000]),
+        max_hold_ms=rng.choice([2_000, 10_000, 3_600_000]),
+        poll_ms=rng.choice([1_000, 4_000, 30_000]),
+        claim_ms=rng.choice([1_000, 3_000, 10_000]),
+        wait_max_ms=rng.choice([40_000, 3_600_000]),
+        queue_per_resource=rng.choice([1, 4, 256]),
+        queue_per_principal=rng.choice([1, 2, 64]),
+        queue_total=rng.choice([4, 10_000]),
+        lock_delay_ms=rng.choice([0, 0, 500, 4_000]),
+        deadlock_nodes=rng.choice([2, 3, 1_000, 1_000]),
+        passes_max=rng.choice([1, 3, 32]),
+        reserve_after_ms=rng.choice([1_000, 5_000, 60_000]),
+        trust_start=rng.choice([0, 50_000]),
+        trust_max=rng.choice([50_500, 100_000]),
+        trust_gain_hold_ms=rng.choice([0, 200, 1_000]),
+        trust_gain_max=rng.choice([700, 1_000]),
+        trust_gain_window_ms=rng.choice([5_000, 3_600_000]),
+        held_per_principal=rng.choice([2, 4_096]),
+    )
 
 
 def _names(rng: Random) -> tuple[str, ...]:
-    """Few names, so that agents meet."""
-    pool = ["lock:a", "lock:b", "lock:c", "db:orders/1", "db:orders/2", "repo:src/x"]
-    return tuple(rng.sample(pool, rng.randint(1, len(pool))))
+    """Few names, so that agents meet; some are sub-trees of others."""
+    pool = ["lock:a", "lock:b", "lock:c", "db:orders/1", "db:orders/2", "repo:src/x", "repo:SRC/x", "doc:log"]
+    if rng.random() < 0.5:
+        pool += ["db:orders/**", "repo:src/**", "lock:**", "repo:**", "db:orders"]
+    return tuple(rng.sample(pool, rng.randint(1, 6)))
+
+
+def _schemes(rng: Random) -> tuple[dict[str, Any], ...]:
+    """Return what the operator sets at first."""
+    rows: list[dict[str, Any]] = []
+    for name in ("lock", "db", "repo", "doc"):
+        if rng.random() < 0.5:
+            continue
+        row: dict[str, Any] = {"name": name, "class": rng.choice(CLASSES), "isFolding": rng.random() < 0.5}
+        if rng.random() < 0.4:
+            row["lockDelayMs"] = rng.choice([0, 700, 5_000])
+        if rng.random() < 0.4:
+            row["maxHoldMs"] = rng.choice([1_000, 6_000])
+        rows.append(row)
+    return tuple(rows)

@@ -48,10 +48,9 @@ class Guard:
         return True
 
     def _enter(self, lease: Pass, name: str) -> bool:
-        classes = dict(lease.classes)
         for other in self.seen if self.is_fencing else ():
             stands = other.actor != lease.actor and any(covers(held, name) for held in other.names)
-            cls = classes.get(name.split(":")[0], "exclusive")
+            cls = dict(other.classes).get(name.split(":")[0], "exclusive")
             if stands and other.token > lease.token and not share(cls, other.mode, lease.mode):
                 return False
         if lease not in self.seen:

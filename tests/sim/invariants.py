@@ -16,8 +16,10 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
-from tests.sim.book import Book, Ended, Lease, Violation
-from tests.sim.names import allowed
+from tests.sim.book import Book, Delay, Ended, Lease, Ticket, Trust, Violation
+from tests.sim.names import allowed, scheme_of
+from tests.sim.refusals import REASON, demand, is_weaker
+from tests.sim.waiting import Waiting
 
 Leaf = dict[str, Any]
 DUE_MAX = 256  # so many ends a batch writes before it goes on to commands
@@ -42,12 +44,7 @@ class Roots:
         self.at.append(root)
 
 
-def demand(is_so: object, name: str, text: str) -> None:
-    if not is_so:
-        raise Violation(name, text)
-
-
-class Checker:
+class Checker(Waiting):
     """Told of every durable batch, in order."""
 
     def __init__(self) -> None:
@@ -60,7 +57,8 @@ class Checker:
         self.cited: dict[tuple[str, str, int], int] = {}
         self.written: dict[int, tuple[int, int]] = {}  # seq: true time and process
         self.counts: dict[str, int] = {}
-        self._before = b"\x00" * 32
+        self.slack_ms = 0  # how much sooner than STEP_MS a lease may end, because clocks were set
+        self._last_hash = b"\x00" * 32
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
@@ -79,7 +77,7 @@ class Checker:
         seq, kind = leaf["seq"], leaf["type"].split("/")[1]
         book = self.book
         demand(seq == len(self.raw), "I13", f"entry {len(self.raw)} has number {seq}")
-        demand(leaf["prev"] == self._before.hex(), "I13", f"entry {seq} does not follow the one before it")
+        demand(leaf["prev"] == self._last_hash.hex(), "I13", f"entry {seq} does not follow the one before it")
         demand(leaf["timeMs"] >= book.t_ms, "I6", f"log time falls at entry {seq}")
         epoch = self.leaves[-1]["epoch"] if self.leaves else leaf["epoch"]
         demand(leaf["epoch"] == epoch + (kind == "service.started"), "I12", f"epoch {leaf['epoch']} at entry {seq}")
@@ -93,7 +91,7 @@ class Checker:
         demand(handler, "I13", f"entry {seq} is of unknown type {kind}")
         assert handler is not None
         handler(leaf)
-        self._before = sha256(raw).digest()
+        self._last_hash = sha256(raw).digest()
         self.raw.append(raw)
         self.leaves.append(leaf)
         self.roots.append(raw)
@@ -124,12 +122,18 @@ class Checker:
         """What must hold between batches: nothing is overdue, and nobody is forgotten."""
         book = self.book
         overdue = [lease for lease in book.leases if book.end_ms(lease) <= book.t_ms]
-        demand(not overdue or count >= DUE_MAX, "I7", f"lease {[one.lease_id for one in overdue]} is overdue")
+        if count >= DUE_MAX:
+            return
+        demand(not overdue, "I7", f"lease {[one.lease_id for one in overdue]} is overdue")
+        self.nobody_forgotten()
 
     def _touched(self, leaf: Leaf) -> None:
         """Everything that a request touches and whose time has come has ended before it."""
         book, body = self.book, leaf["body"]
         names = body.get("resources") or ([body["resource"]] if "resource" in body else [])
+        for ticket in book.tickets:
+            is_touched = any(book.meets(name, other) for name in names for other in ticket.names)
+            demand(not is_touched or book.is_live(ticket), "I8", f"entry {leaf['seq']} meets a dead {ticket.ticket_id}")
         for lease in book.leases:
             is_touched = lease.lease_id == body.get("leaseId") or any(
                 book.meets(name, held) for name in names for held in lease.names
@@ -173,54 +177,76 @@ class Checker:
         demand(self.book.agents.get(leaf["agent"]), "I3", "who is removed was enrolled")
         self.book.agents[leaf["agent"]] = False
 
-    def on_agent_refused(self, leaf: Leaf) -> None:
-        demand(leaf["actor"] not in self.book.operators, "I10", "an operator may enrol")
-
-    def on_removal_refused(self, leaf: Leaf) -> None:
-        is_unknown = not self.book.agents.get(leaf["agent"])
-        demand(leaf["actor"] not in self.book.operators or is_unknown, "I10", "an operator may remove")
-
     def _by_operator(self, leaf: Leaf) -> None:
         demand(leaf["actor"] in self.book.operators, "I15", f"entry {leaf['seq']} is not by an operator")
 
     # -- grants -------------------------------------------------------------------------------------------------------
 
     def on_lease_granted(self, leaf: Leaf) -> None:
-        book, actor, names, mode = self.book, leaf["actor"], leaf["resources"], leaf["mode"]
-        own = self._own(actor, names, mode)
+        own = self.own(leaf["actor"], leaf["resources"], leaf["mode"])
         demand(own is None, "I1", f"entry {leaf['seq']} grants what {own and own.lease_id} holds already")
-        self._enters(leaf, number=None)
+        self._enters(leaf)
+        tickets = self.book.tickets_in_the_way(leaf["actor"], leaf["resources"], leaf["mode"], None)
+        demand(not tickets, "I9", f"entry {leaf['seq']} passes {[one.ticket_id for one in tickets]}")
         self._new_lease(leaf)
-        for name in names:
-            book.waits.pop((leaf["principal"], name), None)
-        book.edges.pop(actor, None)
+        self.passed(leaf["actor"], leaf["resources"], leaf["mode"], leaf["seq"])
 
-    def _own(self, actor: str, names: list[str], mode: str) -> Lease | None:
-        keys = self.book.keys(names)
-        for lease in self.book.leases:
-            if lease.actor == actor and lease.mode == mode and self.book.keys(lease.names) == keys:
-                return lease
-        return None
+    def on_lease_claimed(self, leaf: Leaf) -> None:
+        self.claimed(leaf)
+        self._enters(leaf)
+        self._new_lease(leaf)
 
-    def _enters(self, leaf: Leaf, number: int | None, besides: Lease | None = None) -> None:
-        """Nothing may stand in the way of a new lease."""
+    def on_lease_changed(self, leaf: Leaf) -> None:
+        book, seq, before = self.book, leaf["seq"], self._from(leaf)
+        demand(
+            before.actor == leaf["actor"] and before.names == leaf["resources"], "I3", f"entry {seq} changes another"
+        )
+        demand(before.mode != leaf["mode"], "I1", f"entry {seq} changes nothing")
+        self._enters(leaf, before)
+        if not is_weaker(leaf["mode"], before.mode):
+            tickets = book.tickets_in_the_way(leaf["actor"], leaf["resources"], leaf["mode"], None)
+            demand(not tickets, "I9", f"entry {seq} passes {[one.ticket_id for one in tickets]}")
+        self._leave(before, "changed", seq)
+        self._new_lease(leaf, before)
+
+    def on_lease_transferred(self, leaf: Leaf) -> None:
+        book, seq, before = self.book, leaf["seq"], self._from(leaf)
+        to_did, is_operators, offer_seq = book.offers.get(before.lease_id, ("", False, 0))
+        demand((to_did, offer_seq) == (leaf["actor"], leaf["offerSeq"]), "I15", f"entry {seq}: nobody offered that")
+        demand(leaf["giver"] == before.actor, "I15", f"entry {seq} names another giver")
+        facts = (leaf["resources"], leaf["mode"])
+        demand(facts == (before.names, before.mode), "I3", f"entry {seq} transfers something else")
+        self._enters(leaf, before)
+        tickets = [] if is_operators else self.before_receiver(leaf["actor"], before)
+        demand(not tickets, "I9", f"entry {seq} passes {[one.ticket_id for one in tickets]}")
+        self._leave(before, "transferred", seq)
+        lease = self._new_lease(leaf, before)
+        lease.giver, lease.giver_until_ms = before.actor, leaf["timeMs"] + leaf["ttlMs"]
+
+    def _from(self, leaf: Leaf) -> Lease:
+        """Return the live lease whose place a new one takes."""
+        before = self.live(leaf["fromLeaseId"])
+        is_so = before is not None and before.seq == leaf["fromSeq"]
+        demand(is_so, "I3", f"entry {leaf['seq']} goes on from {leaf['fromLeaseId']}, which is not live")
+        assert before is not None
+        demand(self.book.t_ms < self.book.end_ms(before), "I7", f"entry {leaf['seq']} brings back {before.lease_id}")
+        return before
+
+    def _enters(self, leaf: Leaf, besides: Lease | None = None) -> None:
+        """Nothing but tickets may stand in the way of a new lease."""
         book, seq = self.book, leaf["seq"]
         actor, names, mode = leaf["actor"], leaf["resources"], leaf["mode"]
         demand(not book.is_disputed, "I1", f"entry {seq} grants on a disputed ledger")
         for name in names:
             demand(allowed(book.scheme(name)["class"], mode), "I1", f"entry {seq}: {mode} is not a mode of its class")
+            demand(name.isascii() or book.scheme(name)["isUnicode"], "I1", f"entry {seq}: the name may not be")
         leases = [lease for lease in book.leases_in_the_way(actor, names, mode) if lease is not besides]
         demand(not leases, "I1", f"entry {seq} grants {names} beside {[lease.lease_id for lease in leases]}")
         delays = book.delays_in_the_way(actor, names, mode)
-        demand(
-            not delays, "delay", f"entry {seq} grants {names} within the lock-delay of entry {delays and delays[0].seq}"
-        )
-        held = sum(len(lease.names) for lease in book.leases if lease.actor == actor and lease is not besides)
-        most = book.rules.get("heldPerPrincipal", 1 << 60)
-        demand(held + len(names) <= most, "I16", f"entry {seq}: more than {most} names held")
-        if number is None:
-            tickets = book.tickets_in_the_way(actor, names, mode, None)
-            demand(not tickets, "I9", f"entry {seq} passes {[ticket.ticket_id for ticket in tickets]}")
+        demand(not delays, "delay", f"entry {seq} grants {names} in the lock-delay of {[one.seq for one in delays]}")
+        if besides is None or besides.actor != actor:
+            most = book.rules["heldPerPrincipal"]
+            demand(self.held(actor) + len(names) <= most, "I16", f"entry {seq}: more than {most} names held")
 
     def _new_lease(self, leaf: Leaf, before: Lease | None = None) -> Lease:
         book, seq, t_ms = self.book, leaf["seq"], leaf["timeMs"]
@@ -228,35 +254,42 @@ class Checker:
         demand(leaf["fencingToken"] > book.token, "I2", f"token of entry {seq} does not rise")
         demand(leaf["fencingToken"] == token, "I2", f"token of entry {seq} is {leaf['fencingToken']}, not {token}")
         book.token = token
-        hold = min(book.scheme(name)["maxHoldMs"] for name in leaf["resources"])
-        hold_until_ms = before.hold_until_ms if before else t_ms + hold
+        hold_ms = min(book.scheme(name)["maxHoldMs"] for name in leaf["resources"])
+        hold_until_ms = before.hold_until_ms if before else t_ms + hold_ms
         demand(leaf["leaseId"] == f"L{seq}", "I2", f"lease id {leaf['leaseId']} of entry {seq}")
         demand(leaf["expiresAtMs"] == t_ms + leaf["ttlMs"], "I7", f"expiry of entry {seq}")
-        demand(leaf["holdUntilMs"] == hold_until_ms, "hold", f"holdUntilMs of entry {seq}")
+        demand(leaf["holdUntilMs"] == hold_until_ms, "hold", f"holdUntilMs of entry {seq} is not {hold_until_ms}")
         lease = Lease(
             leaf["leaseId"], leaf["actor"], leaf["resources"], leaf["mode"], token, seq, t_ms,
             leaf["ttlMs"], leaf["expiresAtMs"], hold_until_ms,
         )  # fmt: skip
         book.leases.append(lease)
+        self._schemes(leaf)
+        for name in leaf["resources"]:
+            book.waits.pop((leaf["principal"], name), None)
+        book.edges.pop(leaf["actor"], None)
         return lease
 
+    def _schemes(self, leaf: Leaf) -> None:
+        """A lease's entry names class and folding of exactly its schemes."""
+        names = sorted({scheme_of(name) for name in leaf["resources"]})
+        schemes = [(name, self.book.scheme(f"{name}:x")) for name in names]
+        rows = [{"class": one["class"], "isFolding": one["isFolding"], "name": name} for name, one in schemes]
+        demand(leaf["schemes"] == rows, "I1", f"entry {leaf['seq']} says schemes {leaf['schemes']}, not {rows}")
+
     def on_lease_extended(self, leaf: Leaf) -> None:
-        own = self._own(leaf["actor"], leaf["resources"], leaf["mode"])
-        self._prolonged(leaf, own)
+        self._prolonged(leaf, self.own(leaf["actor"], leaf["resources"], leaf["mode"]))
 
     def on_lease_renewed(self, leaf: Leaf) -> None:
-        own = self._live(leaf["body"]["leaseId"])
-        self._prolonged(leaf, own)
-
-    def _live(self, lease_id: str) -> Lease | None:
-        return next((lease for lease in self.book.leases if lease.lease_id == lease_id), None)
+        self._prolonged(leaf, self.live(leaf["body"]["leaseId"]))
 
     def _prolonged(self, leaf: Leaf, own: Lease | None) -> None:
         book, seq = self.book, leaf["seq"]
         demand(own is not None and own.actor == leaf["actor"], "I3", f"entry {seq} prolongs a lease that is not live")
         assert own is not None
         demand(book.t_ms < book.end_ms(own), "I7", f"entry {seq} brings back {own.lease_id}")
-        demand(not self._hold_is_over(own), "hold", f"entry {seq} prolongs {own.lease_id} past its hold")
+        demand(not book.is_disputed, "I1", f"entry {seq} prolongs on a disputed ledger")
+        demand(not self.is_hold_over(own), "hold", f"entry {seq} prolongs {own.lease_id} past its hold")
         facts = (leaf["leaseId"], leaf["fencingToken"], leaf["grantedAtMs"], leaf["grantSeq"], leaf["holdUntilMs"])
         wanted = (own.lease_id, own.token, own.granted_ms, own.seq, own.hold_until_ms)
         demand(facts == wanted, "I3", f"entry {seq} prolongs {own.lease_id} with other facts: {facts}, not {wanted}")
@@ -264,34 +297,31 @@ class Checker:
         own.expires_ms = max(own.expires_ms, book.t_ms + own.ttl_ms)
         demand(leaf["expiresAtMs"] == own.expires_ms, "I7", f"expiry of entry {seq}")
         self.written[own.seq] = self.written[seq]  # its end is counted from here
-
-    def _hold_is_over(self, lease: Lease) -> bool:
-        book = self.book
-        return book.t_ms >= lease.hold_until_ms and any(
-            ticket.actor != lease.actor
-            and book.is_live(ticket)
-            and book.clashes(ticket.names, ticket.mode, lease.names, lease.mode)
-            for ticket in book.tickets
-        )
+        self._schemes(leaf)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     def _end(self, leaf: Leaf, how: str) -> Lease:
-        book, seq = self.book, leaf["seq"]
-        lease = self._live(leaf["leaseId"])
+        seq, lease = leaf["seq"], self.live(leaf["leaseId"])
         demand(lease is not None, "I3", f"entry {seq} ends {leaf['leaseId']}, which is not live")
         assert lease is not None
         facts = (leaf["fencingToken"], leaf["grantSeq"], leaf["resources"])
         demand(facts == (lease.token, lease.seq, lease.names), "I3", f"entry {seq} ends {lease.lease_id}: {facts}")
+        self._leave(lease, how, seq)
+        return lease
+
+    def _leave(self, lease: Lease, how: str, seq: int) -> None:
+        book = self.book
         book.leases.remove(lease)
         book.offers.pop(lease.lease_id, None)
         book.ended[lease.lease_id] = Ended(lease.actor, how, seq, book.t_ms, lease.token)
-        return lease
 
     def on_lease_released(self, leaf: Leaf) -> None:
-        lease = self._end(leaf, "released")
+        lease, t_ms = self._end(leaf, "released"), leaf["timeMs"]
         demand(lease.actor == leaf["actor"], "I3", f"entry {leaf['seq']} releases another's lease")
         self.book.edges.pop(leaf["actor"], None)
+        is_real = t_ms - lease.granted_ms >= self.book.rules["trustGainHoldMs"]
+        self.trust(leaf, [(lease.actor, self.gain(lease.actor))] if is_real else [])
 
     def on_release_repeated(self, leaf: Leaf) -> None:
         ended = self.book.ended.get(leaf["leaseId"])
@@ -299,12 +329,21 @@ class Checker:
         demand(is_own, "I3", f"entry {leaf['seq']} repeats a release that was none")
 
     def on_lease_expired(self, leaf: Leaf) -> None:
-        lease = self._live(leaf["leaseId"])
+        book, lease = self.book, self.live(leaf["leaseId"])
         demand(lease is not None, "I3", f"entry {leaf['seq']} ends {leaf['leaseId']}, which is not live")
         assert lease is not None
-        end_ms = self.book.end_ms(lease)
+        end_ms = book.end_ms(lease)
         demand(leaf["timeMs"] >= end_ms, "I7", f"{lease.lease_id} ends {end_ms - leaf['timeMs']} ms early")
+        demand(leaf["expiresAtMs"] == lease.expires_ms, "I7", f"entry {leaf['seq']} says another end")
         self._end(leaf, "expired")
+        self._delay(leaf, lease)
+        self._in_true_time(leaf, lease)
+        losers = [lease.actor]
+        if lease.giver is not None and lease.giver != lease.actor and lease.expires_ms <= lease.giver_until_ms:
+            losers.append(lease.giver)
+        self.trust(leaf, [(did, -min(book.rules["trustLoss"], self.trusted(did).value)) for did in losers])
+
+    def _in_true_time(self, leaf: Leaf, lease: Lease) -> None:
         since_ms, process = self.written[lease.seq]
         now_ms, now_process = self.written[leaf["seq"]]
         if process == now_process:  # one process, whose clocks can't both be set
@@ -313,110 +352,129 @@ class Checker:
                 early_ms <= STEP_MS + self.slack_ms, "I7", f"{lease.lease_id} ended {early_ms} ms early in true time"
             )
 
-    slack_ms = 0
+    def _delay(self, leaf: Leaf, lease: Lease) -> None:
+        """After a bad end the names stay closed to others for as long as the slowest scheme says."""
+        book = self.book
+        longest_ms = max(book.scheme(name)["lockDelayMs"] for name in lease.names)
+        wanted = book.t_ms + longest_ms if longest_ms else None
+        demand(leaf.get("delayUntilMs") == wanted, "delay", f"entry {leaf['seq']}: delayUntilMs is not {wanted}")
+        if wanted is not None:
+            book.delays.append(Delay(lease.actor, lease.names, lease.mode, wanted, leaf["seq"]))
 
-    # -- refusals -----------------------------------------------------------------------------------------------------
+    # -- breaks and transfers -----------------------------------------------------------------------------------------
+
+    def on_lease_broken(self, leaf: Leaf) -> None:
+        self._by_operator(leaf)
+        self._reason_given(leaf)
+        lease = self._end(leaf, "broken")
+        self.book.broken[lease.token] = self.book.ended[lease.lease_id]
+        is_meant = lease.token == leaf["seenToken"] and any(
+            self.book.meets(leaf["resource"], name) for name in lease.names
+        )
+        demand(is_meant, "I15", f"entry {leaf['seq']} breaks another lease than was seen")
+        facts = (leaf["holder"], leaf["grantedAtMs"])
+        demand(facts == (lease.actor, lease.granted_ms), "I15", f"entry {leaf['seq']} says {facts}")
+        self._delay(leaf, lease)
+
+    def on_break_repeated(self, leaf: Leaf) -> None:
+        self._by_operator(leaf)
+        self._reason_given(leaf)
+        ended = self.book.broken.get(leaf["seenToken"])
+        demand(ended and ended.seq == leaf["endedSeq"], "I15", f"entry {leaf['seq']} repeats a break that was none")
+
+    def on_transfer_offered(self, leaf: Leaf) -> None:
+        book, seq, lease = self.book, leaf["seq"], self.live(leaf["leaseId"])
+        self._reason_given(leaf)
+        demand(lease is not None, "I3", f"entry {seq} offers {leaf['leaseId']}, which is not live")
+        assert lease is not None
+        is_operators = leaf["actor"] in book.operators
+        demand(is_operators or leaf["actor"] == lease.actor, "I15", f"entry {seq} offers another's lease")
+        facts = (leaf["seenToken"], leaf["holder"], leaf["grantSeq"])
+        demand(facts == (lease.token, lease.actor, lease.seq), "I15", f"entry {seq} offers {facts}")
+        demand(leaf["toDid"] != lease.actor, "I15", f"entry {seq} offers a lease to its holder")
+        book.offers[lease.lease_id] = (leaf["toDid"], is_operators, seq)
+
+    def _reason_given(self, leaf: Leaf) -> None:
+        demand(REASON.fullmatch(leaf.get("reason", "")), "I15", f"entry {leaf['seq']} gives no reason")
+
+    # -- schemes and trust --------------------------------------------------------------------------------------------
+
+    def on_scheme_set(self, leaf: Leaf) -> None:
+        self._by_operator(leaf)
+        wanted = {name: leaf[name] for name in ("class", "isFolding", "isUnicode", "lockDelayMs", "maxHoldMs")}
+        is_same = wanted == self.book.scheme(f"{leaf['name']}:x")
+        demand(is_same or not self.is_busy(leaf["name"]), "scheme", f"entry {leaf['seq']} changes a scheme that lives")
+        self.book.schemes[leaf["name"]] = wanted
+
+    def trusted(self, did: str) -> Trust:
+        return self.book.trust.setdefault(did, Trust(self.book.rules["trustStart"]))
+
+    def gain(self, did: str) -> int:
+        """Return what a release earns now, and open a window for it when none is open."""
+        rules, trust = self.book.rules, self.trusted(did)
+        is_open = trust.gained > 0 and self.book.t_ms < trust.gain_since_ms + rules["trustGainWindowMs"]
+        gained = trust.gained if is_open else 0
+        change = min(rules["trustGain"], rules["trustGainMax"] - gained, rules["trustMax"] - trust.value)
+        if change > 0:
+            trust.gain_since_ms = trust.gain_since_ms if is_open else self.book.t_ms
+            trust.gained = gained + change
+        return max(0, change)
+
+    def trust(self, leaf: Leaf, changes: list[tuple[str, int]]) -> None:
+        """The entry lists exactly those whose trust moved, with the value after."""
+        rows = []
+        for did, change in changes:
+            trust = self.trusted(did)
+            if change:
+                row: Leaf = {"did": did, "change": change, "after": trust.value + change}
+                rows.append(row if trust.seq is None else row | {"previousSeq": trust.seq})
+                trust.value, trust.seq = trust.value + change, leaf["seq"]
+                is_bounded = 0 <= trust.value <= self.book.rules["trustMax"]
+                demand(is_bounded, "trust", f"entry {leaf['seq']}: trust {trust.value}")
+        demand(leaf.get("trust", []) == rows, "trust", f"entry {leaf['seq']} says {leaf.get('trust')}, not {rows}")
+
+    # -- refusals ------------------------------------------------------------------------------------------------------
 
     def on_lease_refused(self, leaf: Leaf) -> None:
-        self._refused(leaf, leaf["resources"], leaf["mode"])
+        self.refused(leaf, leaf["resources"], leaf["mode"])
 
     def on_renewal_refused(self, leaf: Leaf) -> None:
-        lease = self._live(leaf["leaseId"])
-        self._refused(leaf, lease.names if lease else [], leaf.get("mode") or "")
+        lease = self.live(leaf["leaseId"])
+        self.refused(leaf, lease.names if lease else [], leaf.get("mode") or (lease.mode if lease else ""))
 
     def on_release_refused(self, leaf: Leaf) -> None:
-        self._refused(leaf, [], "")
+        self.refused(leaf, leaf["resources"], "")
 
-    def _refused(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        """A refusal must be so, and name what is there."""
-        error = leaf["error"]
-        check: Callable[[Leaf, list[str], str], None] | None = getattr(self, "refused_" + error, None)
-        demand(check, "I10", f"entry {leaf['seq']}: nobody knows how to check {error}")
-        assert check is not None
-        check(leaf, names, mode)
+    def on_break_refused(self, leaf: Leaf) -> None:
+        self.refused(leaf, [leaf["resource"]], "")
 
-    def refused_lease_held(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        book, seq, conflict = self.book, leaf["seq"], leaf["conflict"]
-        found = book.leases_in_the_way(leaf["actor"], names, mode)
-        demand(found, "I10", f"entry {seq} refuses {names}, which nobody holds")
-        first = found[0]
-        requested = [name for name in names if any(book.meets(name, held) for held in first.names)]
-        wanted = {
-            "leaseId": first.lease_id,
-            "resource": min(requested),
-            "fencingToken": first.token,
-            "mode": first.mode,
-            "grantedAtMs": first.granted_ms,
-            "expiresAtMs": first.expires_ms,
-        }
-        if "heldAs" in conflict:
-            wanted["heldAs"] = min(held for held in first.names if book.meets(min(requested), held))
-        demand(conflict == wanted, "I10", f"entry {seq} names {conflict}, not {wanted}")
-        facts = (leaf["holder"], leaf["conflicts"])
-        demand(facts == (first.actor, len(found)), "I10", f"entry {seq} says {facts}")
-        self._stampede(leaf, conflict["resource"], book.end_ms(first) - book.t_ms)
-        if leaf["body"].get("wait", False) is False:
-            book.edges[leaf["actor"]] = (conflict["resource"], mode, book.t_ms)
+    def on_transfer_refused(self, leaf: Leaf) -> None:
+        self.refused(leaf, [], "")
 
-    def _stampede(self, leaf: Leaf, name: str, rest_ms: int) -> None:
-        """The count of earlier refusals, and the advice that follows from it."""
-        book, place = self.book, (leaf["principal"], name)
-        count, last_ms = book.waits.get(place, (0, -(1 << 60)))
-        if book.t_ms >= last_ms + book.rules["stampedeResetMs"]:
-            count = 0
-        wait_ms = min(book.rules["stampedeMaxMs"], book.rules["stampedeBaseMs"] * 2 ** min(count, 40))
-        is_admitted = count < book.rules["stampedeAdmitted"]
-        wanted = {"admitted": is_admitted, "waitMs": wait_ms}
-        demand(leaf["stampede"] == wanted, "I10", f"entry {leaf['seq']}: stampede {leaf['stampede']}, not {wanted}")
-        retry_ms = wait_ms if is_admitted else max(wait_ms, rest_ms)
-        demand(leaf["retryAfterMs"] == retry_ms, "I10", f"entry {leaf['seq']}: retryAfterMs is not {retry_ms}")
-        book.waits[place] = (count + 1, book.t_ms)
+    def before_receiver(self, receiver: str, lease: Lease) -> list[Ticket]:
+        """Return the tickets that stop a receiver: not those behind a live ticket of its own that overlaps them."""
+        book = self.book
+        own = [one for one in book.tickets if one.actor == receiver and book.is_live(one)]
+        return [
+            one
+            for one in book.tickets_in_the_way(receiver, lease.names, lease.mode, None)
+            if not any(
+                mine.seq < one.seq and any(book.meets(a, b) for a in mine.names for b in one.names) for mine in own
+            )
+        ]
 
-    def refused_ledger_disputed(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        demand(self.book.is_disputed, "I10", "no dispute is known")
+    def on_acceptance_refused(self, leaf: Leaf) -> None:
+        lease = self.live(leaf["leaseId"])
+        self.refused(leaf, lease.names if lease else [], lease.mode if lease else "", lease)
 
-    def _by_id(self, leaf: Leaf, how: str) -> None:
-        ended = self.book.ended.get(leaf["leaseId"])
-        demand(ended and ended.how == how, "I10", f"entry {leaf['seq']}: {leaf['leaseId']} was not {how}")
-        assert ended is not None
-        if ended.actor == leaf["actor"]:
-            demand(leaf.get("endedSeq") == ended.seq, "I10", f"entry {leaf['seq']}: endedSeq is not {ended.seq}")
-        else:
-            demand("endedSeq" not in leaf, "I10", f"entry {leaf['seq']} tells of another's end")
+    def on_scheme_refused(self, leaf: Leaf) -> None:
+        self.refused(leaf, [], "")
 
-    def refused_lease_unknown(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        demand(self._live(leaf["leaseId"]) is None, "I10", f"entry {leaf['seq']}: {leaf['leaseId']} is live")
-        ended = self.book.ended.get(leaf["leaseId"])
-        is_forgotten = ended is None or ended.at_ms + self.book.rules["idempotencyMs"] <= self.book.t_ms
-        demand(is_forgotten, "I10", f"entry {leaf['seq']}: {leaf['leaseId']} is known")
+    def on_agent_refused(self, leaf: Leaf) -> None:
+        self.refused(leaf, [], "")
 
-    def refused_lease_not_yours(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        lease = self._live(leaf["leaseId"])
-        ended = self.book.ended.get(leaf["leaseId"])
-        holder = lease.actor if lease else ended.actor if ended else None
-        demand(holder is not None and holder != leaf["actor"], "I10", f"entry {leaf['seq']}: it is the actor's own")
-
-    def refused_lease_released(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        self._by_id(leaf, "released")
-
-    def refused_lease_expired(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        self._by_id(leaf, "expired")
-
-    def refused_lease_mismatch(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        lease = self._live(leaf["leaseId"])
-        demand(
-            lease is not None and self.book.keys(lease.names) != self.book.keys(leaf["resources"]),
-            "I10",
-            f"entry {leaf['seq']}: the lease covers exactly these",
-        )
-
-    def refused_not_holder(self, leaf: Leaf, names: list[str], mode: str) -> None:
-        keys = self.book.keys(leaf["resources"])
-        created_ms = int(leaf["request"]["signatureInput"].split("created=")[1].split(";")[0]) * 1_000
-        for lease in self.book.leases:
-            is_own = lease.actor == leaf["actor"] and self.book.keys(lease.names) == keys
-            is_seen = lease.granted_ms < created_ms + 1_000
-            demand(not (is_own and is_seen), "I10", f"entry {leaf['seq']}: the actor holds {lease.lease_id}")
+    def on_removal_refused(self, leaf: Leaf) -> None:
+        self.refused(leaf, [], "")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

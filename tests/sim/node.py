@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.actions import ACTIONS
-from gateway.core.intake import RawRequest, intake
+from gateway.core.intake import intake
 from gateway.errors import Busy, Fatal
 from gateway.ledger.history import Answer
 from gateway.ledger.receipts import answer as render_answer
@@ -21,6 +21,7 @@ from tests.core.requests import AUTHORITIES, ORIGIN
 from tests.sim.engine import Connection
 
 if TYPE_CHECKING:
+    from tests.sim.client import Letter
     from tests.sim.simulation import Simulation
 
 T = TypeVar("T")
@@ -157,28 +158,29 @@ class Process:
         self.is_dead = True
         self.gone.set()
 
-    def handle(self, raw: RawRequest, action: str, respond: Callable[[Reply], None], *, may_leave: bool) -> None:
+    def handle(self, letter: Letter, respond: Callable[[Reply], None], *, may_leave: bool) -> None:
         """Serve one request in a task of its own; a client that leaves cancels it."""
-        task = asyncio.get_running_loop().create_task(self._serve(raw, action, respond))
+        task = asyncio.get_running_loop().create_task(self._serve(letter, respond))
         self._handlers[task] = None
         task.add_done_callback(lambda task: self._handlers.pop(task, None))
         if may_leave:
             self._simulation.loop.at_step(self._simulation.rng.randrange(1, 9), task.cancel)
 
-    async def _serve(self, raw: RawRequest, action: str, respond: Callable[[Reply], None]) -> None:
+    async def _serve(self, letter: Letter, respond: Callable[[Reply], None]) -> None:
         try:
-            reply: Reply = await self._decide(raw, action)
+            reply: Reply = await self._decide(letter)
         except Exception as error:
             reply = error
         if isinstance(reply, Answered):
             self._simulation.answered(reply)
         respond(reply)
 
-    async def _decide(self, raw: RawRequest, action: str) -> Answered:
+    async def _decide(self, letter: Letter) -> Answered:
+        action = ACTIONS[letter.action]
         if not self._simulation.config.is_past_desk:
-            return await self.desk.decide(raw, ACTIONS[action])
-        request = intake(raw, origin=ORIGIN, authorities=AUTHORITIES, action=action)
-        answer: Answer = await self.sequencer.submit(request, ACTIONS[action])
+            return await self.desk.decide(letter.raw, action, wait_ms=letter.wait_ms)
+        request = intake(letter.raw, origin=ORIGIN, authorities=AUTHORITIES, action=letter.action)
+        answer: Answer = await self.sequencer.submit(request, action)
         body = render_answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
         return Answered(answer.status, body, answer.seq, request.keyid, answer.is_replay)
 

@@ -32,6 +32,7 @@ from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN
 from tests.sim.agent import Agent, Operator
 from tests.sim.book import Violation
 from tests.sim.cheap import cheap_key, cheap_signatures, signing_key
+from tests.sim.client import Letter
 from tests.sim.config import Config, draw
 from tests.sim.engine import Connection, Database
 from tests.sim.guard import Guard
@@ -74,12 +75,12 @@ class Network:
         self._simulation = simulation
         self.swallowed: dict[str, int] = {}  # client: until when everything it sends and gets is lost
 
-    def send(self, client: str, raw: RawRequest, action: str, reply_to: asyncio.Future[Reply]) -> None:
+    def send(self, letter: Letter) -> None:
         simulation = self._simulation
-        if simulation.chance("drop") or self._is_swallowed(client):
+        if simulation.chance("drop") or self._is_swallowed(letter.client):
             return
         for _ in range(1 + simulation.chance("duplicate")):
-            simulation.loop.call_later(self._delay_s(), self._arrive, client, raw, action, reply_to)
+            simulation.loop.call_later(self._delay_s(), self._arrive, letter)
 
     def _delay_s(self) -> float:
         rng = self._simulation.rng
@@ -88,18 +89,18 @@ class Network:
     def _is_swallowed(self, client: str) -> bool:
         return self._simulation.loop.now_ms < self.swallowed.get(client, 0)
 
-    def _arrive(self, client: str, raw: RawRequest, action: str, reply_to: asyncio.Future[Reply]) -> None:
+    def _arrive(self, letter: Letter) -> None:
         simulation = self._simulation
         node = simulation.some_node()
 
         def respond(reply: Reply) -> None:
-            if not (simulation.chance("drop_reply") or self._is_swallowed(client)):
-                simulation.loop.call_later(self._delay_s(), _hand_over, reply_to, reply)
+            if not (simulation.chance("drop_reply") or self._is_swallowed(letter.client)):
+                simulation.loop.call_later(self._delay_s(), _hand_over, letter.reply_to, reply)
 
         if node is None or node.process is None:
             respond(ConnectionRefusedError("no gateway"))
             return
-        node.process.handle(raw, action, respond, may_leave=simulation.chance("leave"))
+        node.process.handle(letter, respond, may_leave=simulation.chance("leave"))
 
 
 class Simulation:
@@ -308,6 +309,8 @@ class Simulation:
             await asyncio.sleep(0.05)
         for agent in self.agents:
             await self.operator.enrol(agent)
+        for scheme in self.config.schemes:
+            await self.operator.set_scheme(scheme)
         self.is_calm = False
         lives = [self._task(one.live()) for one in self.agents] + [self._task(self.operator.live())]
         director = self._task(self.direct())
@@ -315,11 +318,17 @@ class Simulation:
         while self.loop.time() < end_s and len(self.checker.raw) < self.config.requests_max:  # noqa: ASYNC110
             await asyncio.sleep(0.25)
         self._calm_down()
-        _, late = await asyncio.wait([*lives, director], timeout=QUIET_S)
+        quiet_s = self._quiet_s()
+        _, late = await asyncio.wait([*lives, director], timeout=quiet_s)
         self.must(
-            not late, "I14", f"{len(late)} of {len(lives)} are still not answered, {QUIET_S} s after the last fault"
+            not late, "I14", f"{len(late)} of {len(lives)} are still not answered, {quiet_s} s after the last fault"
         )
         await self._rest()
+
+    def _quiet_s(self) -> float:
+        """Return how long after the last fault everything that lives has ended by itself."""
+        config, numbers = self.config, self.config.parameters
+        return QUIET_S + (max(30_000, config.ttl_ms[1]) + numbers.holiday_ms + config.give_up_ms) / 1_000
 
     def _calm_down(self) -> None:
         """End every fault, and bring back what a person would bring back."""
@@ -342,7 +351,7 @@ class Simulation:
 
     async def _rest(self) -> None:
         """After all leases have run out: nothing is left, and one more start finds everything in order."""
-        await asyncio.sleep((self.config.ttl_ms[1] + self.config.parameters.holiday_ms + 30_000) / 1_000 + 10)
+        await asyncio.sleep(self._quiet_s())
         self.checker.at_rest()
         for lost in self.guard.lost:
             self.fail("I3", f"lost update: {lost}")
