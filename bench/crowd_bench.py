@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import quantiles, stdev
 
 import uvloop
@@ -30,8 +31,10 @@ WAIT_MS = 120_000
 TTL_MS = 30_000
 FILE = "repo:app/src/main.py"
 TRIES = frozenset({ACTION_PATHS["lease.acquire"], ACTION_PATHS["wait.claim"]})
+PREFIX = "/api/"
 COLUMNS = 60
 RUSH_S = 0.1
+WINDOW_S = 0.005
 BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -44,8 +47,13 @@ class Crowd:
     paths: Counter[str] = field(default_factory=Counter)
     waits_s: list[float] = field(default_factory=list)
 
+    @property
+    def later_s(self) -> list[float]:
+        """The tries after the rush at the start, in which all come at once."""
+        return [at for at in self.sent_s if at > RUSH_S]
+
     def note(self, path: str) -> None:
-        self.paths[path] += 1
+        self.paths[path] += path.startswith(PREFIX)  # proofs of history are read elsewhere, once a session
         if path in TRIES:
             self.sent_s.append(time.perf_counter() - self.started_s)
 
@@ -137,12 +145,10 @@ def row(way: str, crowd: Crowd, leaves: Sequence[Leaf]) -> str:
     kinds = Counter(leaf.type.split("/")[1] for leaf in leaves)
     grants = kinds["lease.granted"] + kinds["lease.claimed"]
     assert grants == AGENTS == len(crowd.waits_s), kinds
-    gaps_ms = [(later - earlier) * 1_000 for earlier, later in zip(crowd.sent_s, crowd.sent_s[1:], strict=False)]
-    cuts = quantiles(gaps_ms, n=100)
     return (
         f"| {way} | {crowd.paths.total() / grants:.1f} | {kinds['lease.refused'] / grants:.1f} "
         f"| {woken(leaves):.2f} | {max(crowd.waits_s):.2f} | {max(crowd.waits_s) + HOLD_S:.2f} "
-        f"| {cuts[49]:.1f}, {cuts[89]:.1f}, {cuts[98]:.1f}, {stdev(gaps_ms):.1f} | {densest(crowd.sent_s, 0.005)} |"
+        f"| {spread(crowd.later_s)} | {densest(crowd.later_s)} |"
     )
 
 
@@ -157,10 +163,18 @@ def woken(leaves: Sequence[Leaf]) -> float:
     return sum(kind in tries for kind in kinds[first:]) / max(1, kinds.count("lease.released") - 1)
 
 
-def densest(sent_s: Sequence[float], window_s: float) -> int:
-    """Return the most tries within any `window_s` after the rush at the start."""
-    later = [at for at in sent_s if at > RUSH_S]
-    return max((sum(at <= other < at + window_s for other in later) for at in later), default=0)
+def spread(sent_s: Sequence[float]) -> str:
+    """Return median, 90th and 99th percentile and standard deviation of the times between tries, in ms."""
+    gaps_ms = [(later - earlier) * 1_000 for earlier, later in pairwise(sent_s)]
+    if len(gaps_ms) < 2:
+        return "no tries"
+    cuts = quantiles(gaps_ms, n=100)
+    return f"{cuts[49]:.1f}, {cuts[89]:.1f}, {cuts[98]:.1f}, {stdev(gaps_ms):.1f}"
+
+
+def densest(sent_s: Sequence[float]) -> int:
+    """Return the most tries within any WINDOW_S."""
+    return max((sum(at <= other < at + WINDOW_S for other in sent_s) for at in sent_s), default=0)
 
 
 def span_ms(crowd: Crowd) -> float:
