@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_WORD = rf'(?:{_TOKEN}|"(?:[^"\\]|\\.)*")'
-_PAIR = rf"{_TOKEN}(?:[ \t]*=[ \t]*{_WORD}?)?"
-_PREFERENCE = rf"{_PAIR}(?:[ \t]*;[ \t]*(?:{_PAIR})?)*"
-_ONE = re.compile(rf"[ \t]*({_PREFERENCE})?[ \t]*(?:,|\Z)")
+# Every repetition is possessive: what one part took, no other part gets, so a line is read once however it is made.
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
+_WORD = rf'(?:{_TOKEN}|"(?:[^"\\]|\\.)*+")'
+_PAIR = rf"{_TOKEN}(?:[ \t]*+=[ \t]*+{_WORD}?+)?+"
+_PREFERENCE = rf"{_PAIR}(?:[ \t]*+;[ \t]*+(?:{_PAIR})?+)*+"
+_ONE = re.compile(rf"[ \t]*+({_PREFERENCE})?+[ \t]*+(?:,|\Z)")
 _WAIT = re.compile(r"wait[ \t]*=[ \t]*([0-9]{1,9})[ \t]*(?:;.*)?", re.IGNORECASE | re.ASCII)
 _NAME = re.compile(_TOKEN)
 
