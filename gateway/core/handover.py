@@ -128,4 +128,4 @@ def _hand_over(
         giver=lease.principal,
     )
     members: JsonObject = {"giver": lease.holder, "offerSeq": offer.seq}
-    return granted(entry, lease_members(draft, after) | named_again(lease) | members)
+    return granted(entry, lease_members(after, ask) | named_again(lease) | members)

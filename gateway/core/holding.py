@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from gateway.core.lifecycle import Standing
 from gateway.core.outcome import Context
-from gateway.core.resource import Ask, lock_delay_ms, scheme_rows
+from gateway.core.resource import Ask, ask_again, lock_delay_ms, scheme_rows
 from gateway.core.state import (
     TOKEN_KEY,
     Counter,
@@ -20,6 +20,7 @@ from gateway.core.state import (
     Draft,
     Ended,
     Lease,
+    Principal,
     agent_at,
     counter_at,
     delay_key,
@@ -86,7 +87,7 @@ def end_lease(draft: Draft, lease: Lease, how: How, context: Context) -> JsonObj
     if draft.get(handover_key(lease.lease_id)) is not None:
         draft.delete(handover_key(lease.lease_id))
     _count_held(draft, lease, -len(lease.resources), context)
-    delay_ms = lock_delay_ms(draft, lease.resources, context.parameters) if how in ABNORMAL else 0
+    delay_ms = lock_delay_ms(ask_again(draft, lease), context.parameters) if how in ABNORMAL else 0
     if delay_ms == 0:
         return {}
     ends_at_ms = context.t_ms + delay_ms
@@ -102,16 +103,16 @@ def forget_edge(draft: Draft, actor: str) -> None:
 
 
 def _count_held(draft: Draft, lease: Lease, change: int, context: Context) -> None:
-    before = principal_at(draft, lease.principal, context.parameters)
-    draft.put(principal_key(lease.principal), before._replace(held=before.held + change))
+    *counted, held = principal_at(draft, lease.principal, context.parameters)
+    draft.put(principal_key(lease.principal), Principal(*counted, held + change))
 
 
-def lease_members(draft: Draft, lease: Lease) -> JsonObject:
-    """Return what every entry says about a lease that goes on."""
+def lease_members(lease: Lease, ask: Ask) -> JsonObject:
+    """Return what every entry says about a lease that goes on; `ask` is what it stands for."""
     return {
         "resources": list(lease.resources),
         "mode": lease.mode,
-        "schemes": scheme_rows(draft, lease.resources),
+        "schemes": scheme_rows(ask),
         "leaseId": lease.lease_id,
         "fencingToken": lease.fencing_token,
         "ttlMs": lease.ttl_ms,

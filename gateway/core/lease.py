@@ -90,7 +90,7 @@ def renew(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         return _change(step.entry, draft, request, found.lease, context)
     if _is_hold_exceeded(draft, found.lease, context):
         return _not_renewed(request, refusal.HOLD_EXCEEDED)
-    return _prolong(step.entry, draft, request, found.lease, context)
+    return _prolong(step.entry, draft, request, ask_again(draft, found.lease), found.lease, context)
 
 
 def release(draft: Draft, request: SignedRequest, context: Context) -> Decision:
@@ -124,7 +124,7 @@ def _extend(draft: Draft, request: SignedRequest, ask: Ask, own: Lease, context:
         return _not_acquired(request, ask, refusal.HOLD_EXCEEDED)
     step = LIFECYCLE[Standing.LIVE, Event.ACQUIRE_BY_HOLDER]
     assert step.entry is not None, "an extension is an entry"
-    decision = _prolong(step.entry, draft, request, own, context)
+    decision = _prolong(step.entry, draft, request, ask, own, context)
     return decision._replace(members=decision.members | {"resources": list(ask.resources)})
 
 
@@ -138,9 +138,9 @@ def _grant(draft: Draft, request: SignedRequest, ask: Ask, context: Context) -> 
         principal=request.principal,
         on_behalf_of=request.on_behalf_of,
         ttl_ms=request.number("ttlMs"),
-        hold_until_ms=context.t_ms + max_hold_ms(draft, ask.resources, context.parameters),
+        hold_until_ms=context.t_ms + max_hold_ms(ask, context.parameters),
     )
-    return granted(step.entry, lease_members(draft, lease))
+    return granted(step.entry, lease_members(lease, ask))
 
 
 def _is_hold_exceeded(draft: Draft, lease: Lease, context: Context) -> bool:
@@ -150,13 +150,13 @@ def _is_hold_exceeded(draft: Draft, lease: Lease, context: Context) -> bool:
     return bool(way_of(draft, ask_again(draft, lease), context.t_ms).tickets)
 
 
-def _prolong(entry: str, draft: Draft, request: SignedRequest, lease: Lease, context: Context) -> Decision:
+def _prolong(entry: str, draft: Draft, request: SignedRequest, ask: Ask, lease: Lease, context: Context) -> Decision:
     """Move the end of a lease to now + ttl, never back. Id, token and the end of the longest hold stay."""
     ttl_ms = request.number("ttlMs")
     longer = lease._replace(ttl_ms=ttl_ms, expires_at_ms=max(lease.expires_at_ms, context.t_ms + ttl_ms))
     draft.put(lease_key(lease.lease_id), longer)
     again: JsonObject = {"grantedAtMs": lease.granted_at_ms, "grantSeq": lease.grant_seq}
-    return granted(entry, lease_members(draft, longer) | again)
+    return granted(entry, lease_members(longer, ask) | again)
 
 
 def _change(entry: str, draft: Draft, request: SignedRequest, lease: Lease, context: Context) -> Decision:
@@ -180,7 +180,7 @@ def _change(entry: str, draft: Draft, request: SignedRequest, lease: Lease, cont
         ttl_ms=request.number("ttlMs"),
         hold_until_ms=lease.hold_until_ms,
     )
-    return granted(entry, lease_members(draft, after) | named_again(lease))
+    return granted(entry, lease_members(after, ask) | named_again(lease))
 
 
 def _release_by_id(draft: Draft, request: SignedRequest, context: Context) -> Decision:

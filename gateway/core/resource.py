@@ -69,7 +69,7 @@ def ask_again(view: Draft | View, claim: Claim) -> Ask:
 
 def schemes_of(view: Draft | View, resources: tuple[str, ...]) -> Schemes:
     """Return what operators set for the schemes of these names."""
-    return {name: scheme for name in scheme_names(resources) if (scheme := scheme_at(view, name)) is not None}
+    return {name: scheme for name in _scheme_names(resources) if (scheme := scheme_at(view, name)) is not None}
 
 
 def keys_of(view: Draft | View, resources: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,9 +110,9 @@ def is_mode_fit(ask: Ask) -> bool:
     return not ask.schemes or all(is_mode_allowed(scheme.class_name, ask.mode) for scheme in ask.schemes.values())
 
 
-def scheme_rows(view: Draft | View, resources: tuple[str, ...]) -> list[JsonValue]:
+def scheme_rows(ask: Ask) -> list[JsonValue]:
     """Return the member `schemes` of a lease's entry."""
-    return [_scheme_row(name, scheme_at(view, name)) for name in sorted(scheme_names(resources))]
+    return [_scheme_row(name, ask.schemes.get(name)) for name in sorted(_scheme_names(ask.resources))]
 
 
 def _scheme_row(name: str, scheme: Scheme | None) -> JsonObject:
@@ -121,21 +121,26 @@ def _scheme_row(name: str, scheme: Scheme | None) -> JsonObject:
     return {"class": scheme.class_name, "isFolding": scheme.is_folding, "name": name}
 
 
-def scheme_names(resources: tuple[str, ...]) -> Iterable[str]:
+def _scheme_names(resources: tuple[str, ...]) -> Iterable[str]:
     """Return the schemes of these names, each once."""
     return {scheme_of(resource) for resource in resources} if len(resources) > 1 else (scheme_of(resources[0]),)
 
 
-def lock_delay_ms(view: Draft | View, resources: tuple[str, ...], parameters: Parameters) -> int:
-    """Return how long others are kept out after a lease on `resources` ended badly: the longest of its schemes."""
-    schemes = [scheme_at(view, name) for name in scheme_names(resources)]
-    return max([parameters.lock_delay_ms if scheme is None else scheme.lock_delay_ms for scheme in schemes])
+def lock_delay_ms(ask: Ask, parameters: Parameters) -> int:
+    """Return how long others are kept out after a lease ended badly: the longest of its schemes."""
+    return max(_each_of(ask, "lock_delay_ms", parameters.lock_delay_ms))
 
 
-def max_hold_ms(view: Draft | View, resources: tuple[str, ...], parameters: Parameters) -> int:
+def max_hold_ms(ask: Ask, parameters: Parameters) -> int:
     """Return how long a lease may be held while others wait: the shortest of its schemes."""
-    schemes = [scheme_at(view, name) for name in scheme_names(resources)]
-    return min([parameters.max_hold_ms if scheme is None else scheme.max_hold_ms for scheme in schemes])
+    return min(_each_of(ask, "max_hold_ms", parameters.max_hold_ms))
+
+
+def _each_of(ask: Ask, number: str, unset: int) -> list[int]:
+    """Return a number of each scheme of an ask; `unset` is that of one that nobody has set."""
+    if not ask.schemes:
+        return [unset]
+    return [getattr(ask.schemes.get(name), number, unset) for name in _scheme_names(ask.resources)]
 
 
 def end_ms(view: Draft | View, claim: Claim) -> int:
@@ -178,8 +183,9 @@ def is_any_live(view: Draft | View, name: str, t_ms: int) -> bool:
 def way_of(view: Draft | View, ask: Ask, t_ms: int) -> Way:
     """Return others' live leases, delays and tickets that exclude what is asked for."""
     way = Way([], [], [])
-    is_holiday = t_ms < counter_at(view, HOLIDAY_KEY)
-    for claim in exclusions(view, ask):
+    met = list(exclusions(view, ask))
+    is_holiday = bool(met) and t_ms < counter_at(view, HOLIDAY_KEY)
+    for claim in met:
         if claim.holder != ask.actor and (is_holiday or t_ms < lapse_ms(claim)):
             _file(way, claim)
     return way
@@ -190,13 +196,13 @@ def exclusions(view: Draft | View, ask: Ask) -> Iterator[Claim]:
 
     A sub-tree meets everything that lies in it, so this is written for ten thousand claims.
     """
-    get = view.get
+    get, near = view.get, view.near
     met: set[str] = set()
     for name, key in zip(ask.resources, ask.keys, strict=True):
         sharing = _sharing(_class(ask.schemes, name), ask.mode)
-        is_folding = _is_folding(ask.schemes, name)
+        is_folding = bool(ask.schemes) and _is_folding(ask.schemes, name)
         for term in met_by(name):
-            for place in view.near(term):
+            for place in near(term):
                 claim = get(place)
                 if not isinstance(claim, CLAIMS) or claim.mode in sharing or place in met:
                     continue

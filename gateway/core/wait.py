@@ -85,9 +85,9 @@ def claim(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         principal=request.principal,
         on_behalf_of=request.on_behalf_of,
         ttl_ms=ticket.ttl_ms,
-        hold_until_ms=context.t_ms + max_hold_ms(draft, ask.resources, context.parameters),
+        hold_until_ms=context.t_ms + max_hold_ms(ask, context.parameters),
     )
-    return granted("lease.claimed", lease_members(draft, lease) | _named(ticket))
+    return granted("lease.claimed", lease_members(lease, ask) | _named(ticket))
 
 
 def cancel(draft: Draft, request: SignedRequest, context: Context) -> Decision:

@@ -429,8 +429,9 @@ async def test_what_is_due_is_forgotten_and_counts_no_more(world: World) -> None
     world.clock.advance(86_400_000)
     await world.settle()  # the lease expires: log time moves
     await world.settle()
-    # Three agents' and two acquires' idempotency keys and nonces, and B's refusal; the ended lease is a day younger.
-    assert world.sequencer.counters.forgotten == 11
+    # Three agents' and two acquires' idempotency keys and nonces, B's refusal and its edge; the ended lease is a day
+    # younger.
+    assert world.sequencer.counters.forgotten == 12
     later = acquire("A", FILE, at_ms=world.clock.wall).but(idempotency_key=asked.idempotency_key)
     assert (await world.ask(later)).is_replay is False
     world.audit()
