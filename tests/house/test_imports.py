@@ -19,8 +19,8 @@ IMPURE = {
     "selectors", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
 }  # fmt: skip
 VERIFIER_MAY = {
-    "__future__", "argparse", "base64", "binascii", "collections", "concurrent", "contextlib", "dataclasses", "enum",
-    "functools", "hashlib", "io", "itertools", "json", "pathlib", "re", "struct", "sys", "types", "typing",
+    "__future__", "argparse", "base64", "binascii", "bisect", "collections", "concurrent", "contextlib", "dataclasses", "enum",
+    "functools", "hashlib", "heapq", "io", "itertools", "json", "operator", "pathlib", "re", "struct", "sys", "types", "typing",
     "unicodedata",
 }  # fmt: skip
 # A file that opens others: without these a pipe or a link among them could hold it up or lead it away.
