@@ -21,6 +21,11 @@ from verifier.proof import Proof, encode_proof
 from verifier.receipt import PAYLOAD_TYPE
 from verifier.wire import JsonObject, JsonValue
 
+_REFUSAL_MEMBERS = (
+    "leaseId", "ticketId", "holder", "holderName", "conflict", "conflicts", "ahead", "waitingOn", "cycle",
+    "acquireOrder", "searchBounded", "stampede", "delayUntilMs", "retryAfterMs", "endedSeq",
+)  # fmt: skip
+
 
 def render(leaf: bytes, signature: bytes, checkpoint: bytes, path: Sequence[bytes], *, key_id: str) -> bytes:
     """Return the receipt file: exactly the member `receipt` of an answer.
@@ -69,7 +74,7 @@ def _proof_around(checkpoint: bytes) -> tuple[bytes, bytes]:
 
 
 def lease_of(leaf: JsonObject) -> JsonObject:
-    """Return the lease that a grant, an extension or a renewal speaks of."""
+    """Return the lease that a grant of any kind, an extension or a renewal speaks of."""
     return {
         "leaseId": leaf["leaseId"],
         **_resources(leaf),
@@ -83,7 +88,7 @@ def lease_of(leaf: JsonObject) -> JsonObject:
 
 
 def refusal_of(leaf: JsonObject) -> JsonObject:
-    """Return what a refusal says, in the shape of the seed: what, why, who holds it, and what to do next."""
+    """Return what a refusal says, in the shape of the seed: what, why, who is in the way, and what to do next."""
     row = BY_NAME[str(leaf["error"])]
     conflict = leaf.get("conflict")
     facts: JsonObject = {
@@ -93,12 +98,15 @@ def refusal_of(leaf: JsonObject) -> JsonObject:
         "message": row.advice,
         "retry": row.retry,
     }
-    for name in ("leaseId", "holder", "holderName", "conflict", "conflicts", "stampede", "retryAfterMs", "endedSeq"):
-        if name in leaf:
-            facts[name] = leaf[name]
+    facts |= _told(leaf, _REFUSAL_MEMBERS)
     if isinstance(conflict, dict):
         facts["expiresAtMs"] = conflict["expiresAtMs"]
     return facts
+
+
+def _told(leaf: JsonObject, names: Sequence[str]) -> JsonObject:
+    """Return those of the members that the leaf has."""
+    return {name: leaf[name] for name in names if name in leaf}
 
 
 def _resources(leaf: JsonObject) -> JsonObject:
@@ -117,6 +125,36 @@ def _released(leaf: JsonObject) -> JsonObject:
     return {"released": {"leaseId": leaf["leaseId"], **_resources(leaf), "holder": leaf["actor"]}}
 
 
+def _queued(leaf: JsonObject) -> JsonObject:
+    ticket = {**_resources(leaf), **_told(leaf, ("mode", "ttlMs", "giveUpByMs"))}
+    return {"ticket": {**_place(leaf), **ticket}, **_told(leaf, ("softCycle", "cycle", "searchBounded"))}
+
+
+def _polled(leaf: JsonObject) -> JsonObject:
+    return {"ticket": _place(leaf)}
+
+
+def _place(leaf: JsonObject) -> JsonObject:
+    return {**_told(leaf, ("ticketId", "position", "pollByMs")), "actor": leaf["actor"]}
+
+
+def _cancelled(leaf: JsonObject) -> JsonObject:
+    return {"cancelled": {"ticketId": leaf["ticketId"], "actor": leaf["actor"]}}
+
+
+def _offered(leaf: JsonObject) -> JsonObject:
+    return {"offer": {**_told(leaf, ("leaseId", "holder", "toDid", "reason")), "fencingToken": leaf["seenToken"]}}
+
+
+def _broken(leaf: JsonObject) -> JsonObject:
+    told = _told(leaf, ("resource", "leaseId", "holder", "reason", "delayUntilMs", "endedSeq"))
+    return {"broken": {**told, "fencingToken": leaf["seenToken"]}}
+
+
+def _scheme(leaf: JsonObject) -> JsonObject:
+    return {"scheme": _told(leaf, ("name", "class", "isFolding", "isUnicode", "lockDelayMs", "maxHoldMs"))}
+
+
 def _agent(leaf: JsonObject) -> JsonObject:
     return {"agent": {name: leaf[member] for name, member in (("did", "agent"), ("name", "name")) if member in leaf}}
 
@@ -125,9 +163,19 @@ _FACTS: Mapping[str, Callable[[JsonObject], JsonObject]] = MappingProxyType(
     {
         full_type("lease.granted"): _granted,
         full_type("lease.extended"): _granted,
+        full_type("lease.claimed"): _granted,
+        full_type("lease.changed"): _granted,
+        full_type("lease.transferred"): _granted,
         full_type("lease.renewed"): _granted,
         full_type("lease.released"): _released,
         full_type("release.repeated"): _released,
+        full_type("wait.queued"): _queued,
+        full_type("wait.polled"): _polled,
+        full_type("wait.cancelled"): _cancelled,
+        full_type("transfer.offered"): _offered,
+        full_type("lease.broken"): _broken,
+        full_type("break.repeated"): _broken,
+        full_type("scheme.set"): _scheme,
         full_type("agent.added"): _agent,
         full_type("agent.removed"): _agent,
     }

@@ -75,6 +75,87 @@ STORIES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"resources": ["a:b"], "leaseId": "L3", "endedSeq": 5},
         {"ok": True, "released": {"leaseId": "L3", "resource": "a:b", "resources": ["a:b"], "holder": "did:a"}},
     ),
+    (
+        "lease.claimed",
+        {**LEASE, "resources": ["a:b"], "ticketId": "T2", "ticketSeq": 2},
+        {"ok": True, "lease": {**SHOWN, "resource": "a:b", "resources": ["a:b"], "grantedAtMs": 1_000}},
+    ),
+    (
+        "wait.queued",
+        {
+            "resources": ["a:b"], "mode": "read", "ttlMs": 5, "giveUpMs": 9, "ticketId": "T7", "pollByMs": 30,
+            "giveUpByMs": 40, "position": 2, "softCycle": True, "cycle": [{}],
+        },
+        {
+            "ok": True, "softCycle": True, "cycle": [{}],
+            "ticket": {
+                "ticketId": "T7", "position": 2, "pollByMs": 30, "actor": "did:a", "resource": "a:b",
+                "resources": ["a:b"], "mode": "read", "ttlMs": 5, "giveUpByMs": 40,
+            },
+        },
+    ),
+    (
+        "wait.polled",
+        {"ticketId": "T7", "ticketSeq": 7, "pollByMs": 30, "position": 2},
+        {"ok": True, "ticket": {"ticketId": "T7", "position": 2, "pollByMs": 30, "actor": "did:a"}},
+    ),
+    (
+        "wait.cancelled",
+        {"ticketId": "T7", "ticketSeq": 7},
+        {"ok": True, "cancelled": {"ticketId": "T7", "actor": "did:a"}},
+    ),
+    (
+        "transfer.offered",
+        {"leaseId": "L3", "seenToken": 3, "toDid": "did:c", "reason": "shift", "holder": "did:a", "grantSeq": 3},
+        {"ok": True, "offer": {
+            "leaseId": "L3", "holder": "did:a", "toDid": "did:c", "reason": "shift", "fencingToken": 3,
+        }},
+    ),
+    (
+        "lease.broken",
+        {
+            "resource": "a:b", "seenToken": 3, "reason": "stuck", "resources": ["a:b"], "leaseId": "L3",
+            "fencingToken": 3, "holder": "did:b", "grantSeq": 3, "grantedAtMs": 1, "delayUntilMs": 9,
+        },
+        {"ok": True, "broken": {
+            "resource": "a:b", "leaseId": "L3", "holder": "did:b", "reason": "stuck", "delayUntilMs": 9,
+            "fencingToken": 3,
+        }},
+    ),
+    (
+        "break.repeated",
+        {"resource": "a:b", "seenToken": 3, "reason": "stuck", "endedSeq": 5},
+        {"ok": True, "broken": {"resource": "a:b", "reason": "stuck", "endedSeq": 5, "fencingToken": 3}},
+    ),
+    (
+        "scheme.set",
+        {
+            "name": "doc", "class": "read-safe", "isFolding": True, "isUnicode": False, "lockDelayMs": 0,
+            "maxHoldMs": 9, "unicodeVersion": "14.0.0",
+        },
+        {"ok": True, "scheme": {
+            "name": "doc", "class": "read-safe", "isFolding": True, "isUnicode": False, "lockDelayMs": 0,
+            "maxHoldMs": 9,
+        }},
+    ),
+    (
+        "lease.refused",
+        {
+            "resources": ["a:b"], "mode": "write", "ttlMs": 5, "wait": True, "error": "deadlock", "number": 502,
+            "holder": "did:b", "conflict": CONFLICT, "conflicts": 1, "waitingOn": "a:c", "cycle": [{}],
+            "acquireOrder": ["a:b", "a:c"], "searchBounded": True,
+        },
+        {
+            "ok": False, "error": "deadlock", "number": 502, "retry": "never", "holder": "did:b", "conflict": CONFLICT,
+            "conflicts": 1, "waitingOn": "a:c", "cycle": [{}], "acquireOrder": ["a:b", "a:c"], "searchBounded": True,
+            "expiresAtMs": 50,
+        },
+    ),
+    (
+        "claim.refused",
+        {"ticketId": "T7", "error": "ticket_ended", "number": 507, "endedSeq": 9},
+        {"ok": False, "error": "ticket_ended", "number": 507, "retry": "never", "ticketId": "T7", "endedSeq": 9},
+    ),
     ("agent.added", {"agent": "did:b", "name": "bob"}, {"ok": True, "agent": {"did": "did:b", "name": "bob"}}),
     ("agent.removed", {"agent": "did:b"}, {"ok": True, "agent": {"did": "did:b"}}),
     (
