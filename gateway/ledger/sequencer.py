@@ -35,7 +35,7 @@ from gateway.core.dispute import disputed
 from gateway.core.intake import SignedRequest
 from gateway.core.opening import Cause, start_steps
 from gateway.core.outcome import Replay, Unreceipted
-from gateway.core.state import EXPENDABLE_PREFIXES, Change, Parameters, Record, decode_record
+from gateway.core.state import COLD_PREFIXES, EXPENDABLE_PREFIXES, Change, Parameters, Record, decode_record
 from gateway.errors import Busy, Fatal, HeadMoved, Unknown
 from gateway.ledger.checkpoint import check_release, sign_batch
 from gateway.ledger.history import Answer, Book, Confirmed, open_book, stored_answer
@@ -396,7 +396,8 @@ class Sequencer:
     async def _finish(self, book: Book, turn: Turn) -> None:
         signed: SignedBatch | None = None
         if turn.stored is None:
-            self._carried.update((change[0], change) for change in turn.batch.changes)
+            # Hot ones are under the head's seal and change with an entry only; what was due is found due again.
+            self._carried.update((one[0], one) for one in turn.batch.changes if one[0].startswith(COLD_PREFIXES))
         else:
             await self._commit(book, turn.stored)
             signed = self._release(book, turn, turn.stored)
