@@ -124,7 +124,7 @@ class Sequencer:
         self.counters = Counters()
         self.entries: Counter[str] = Counter()
         """How many entries of each type were written since the start; read by the metrics."""
-        self.parking = parking or Parking()
+        self.parking = Parking() if parking is None else parking
         """Where claims wait before they stand in line; it is told of every confirmed batch."""
         self._store = store
         self._signer = signer
