@@ -107,7 +107,7 @@ async def test_metrics_are_on_a_port_of_their_own_and_count_what_happened(tmp_pa
         for sample in family.samples
     }
     assert found["tallystick_requests_total", "", "200", "lease.acquire"] == 1
-    assert found["tallystick_requests_total", "", "409", "lease.acquire"] == 1
+    assert found["tallystick_requests_total", "409", "lease.acquire", "lease_held"] == 1
     assert found["tallystick_requests_total", "404", "none", "not_found"] == 2
     assert found[("tallystick_ledger_size",)] == size
     assert found[("tallystick_ready",)] == 1

@@ -177,7 +177,7 @@ async def test_the_wait_view_shows_holder_and_waiter(public: World) -> None:
     await public.acquire("a", "lock:x")
     await public.acquire("b", "lock:x")
     (row,) = (await public.get("/api/v1/acp/coordination/wait")).json["resources"]
-    assert (row["resource"], row["lease"]["holder"]) == ("lock:x", public.agents["a"].did)
+    assert (row["resource"], row["leases"][0]["holder"]) == ("lock:x", public.agents["a"].did)
     assert [waiting["actor"] for waiting in row["waiting"]] == [public.agents["b"].did]
     assert (await public.get("/api/v1/acp/coordination/wait?resource=lock:y")).json["resources"] == []
     check_problem(await public.get("/api/v1/acp/coordination/wait?colour=red"), "query_malformed", 400)

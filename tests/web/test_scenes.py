@@ -121,9 +121,9 @@ async def test_a_picture_over_the_socket_is_bounded_and_shared(public: World, mo
         assert reply.status == 200, reply.body
     first = await public.get(WAIT)
     assert (len(first.json["resources"]), first.json["isTruncated"]) == (1_000, True)
-    assert first.json["counts"] == {"leases": 5, "held": 1_280, "waiting": 0}
+    assert first.json["counts"] == {"leases": 5, "held": 1_280, "waiting": 0, "queued": 0, "offered": 0}
     (row,) = (await public.get(f"{WAIT}?resource=lock:4/255")).json["resources"]
-    assert row["lease"]["holder"] == public.agents["a"].did
+    assert row["leases"][0]["holder"] == public.agents["a"].did
     monkeypatch.setattr("gateway.web.scenes.AGE_SECONDS_MAX", 60)
     monkeypatch.setattr("gateway.web.scenes.look", None)
     again = await asyncio.gather(*(public.get(WAIT) for _ in range(20)))

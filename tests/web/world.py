@@ -17,11 +17,13 @@ from gateway.app import Gateway, running
 from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
 from gateway.config import Settings
 from gateway.core.state import Parameters
-from gateway.initialise import Made, Plan, initialise
+from gateway.initialise import LEDGER_FILE, Made, Plan, initialise
+from gateway.store.sqlite import Reader
 from keys.files import load_key
 from keys.signing import SigningKey
-from verifier.entries import ACTION_PATHS
+from verifier.entries import ACTION_PATHS, parse_leaf
 from verifier.keyring import Keyring, open_keyring
+from verifier.replay.ledger import check_ledger
 from verifier.wire import encode_base64, encode_canonical
 
 ORIGIN = "gateway.example/main"
@@ -141,6 +143,29 @@ class World:
 
     async def get(self, target: str) -> Reply:
         return await self.send(Message("GET", target, (("host", AUTHORITY),)))
+
+    async def ask(self, name: str, action: str, **options: Any) -> Reply:
+        """Let an agent ask for `action`; `op` is the operator."""
+        key = self.operator if name == "op" else await self.agent(name)
+        return await self.send(self.signed(key, action, **options))
+
+    def audit(self) -> None:
+        """Let the real verifier judge the whole ledger as it stands."""
+        confirmed = self.gateway.house.sequencer.confirmed
+        reader = Reader(self.folder / LEDGER_FILE)
+        leaves = b"".join(entry.leaf + b"\n" for entry in reader.entries(0, confirmed.size))
+        reader.close()
+        file = self.folder.with_name("audit.ledger")
+        file.write_bytes(f"tallystick-ledger/v1 {ORIGIN} {confirmed.size}\n".encode() + leaves + b"\n" + confirmed.note)
+        report = check_ledger(file, self.keyring, confirmed.note)
+        assert report.exit_code == 0, report.as_text()
+
+    def types(self, first: int = 0) -> list[str]:
+        """Return the types of all entries from `first` on, as `noun.participle`."""
+        reader = Reader(self.folder / LEDGER_FILE)
+        entries = reader.entries(first, self.gateway.house.sequencer.confirmed.size)
+        reader.close()
+        return [parse_leaf(entry.leaf).type.split("/")[1] for entry in entries]
 
     async def acquire(self, name: str, resource: str, **options: Any) -> Reply:
         return await self.send(self.signed(await self.agent(name), "lease.acquire", resource=resource, **options))
