@@ -13,14 +13,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.client.agent import Agent
 from gateway.client.join import join
 from gateway.client.profile import open_profile
-from gateway.demo.checks import count, expired_holders, overlaps, path_of, spans
+from gateway.demo import scene
+from gateway.demo.checks import (
+    GRANTS,
+    Wait,
+    count,
+    expired_holders,
+    is_real,
+    out_of_turn,
+    overlaps,
+    path_of,
+    spans,
+    waits,
+)
 from gateway.demo.recorder import Record, leaf_of
 from gateway.demo.server import running
 from gateway.demo.swarm import TTL_MS, Swarm
@@ -131,6 +143,7 @@ async def play(folder: Path, out: Path, compression: float) -> Verdict:
         swarm = Swarm(pins, root, (data / "public" / "keys.note").read_bytes(), folder)
         started_s = time.perf_counter()
         await swarm.run(pieces, lambda: _progress(swarm, len(pieces)))
+        told = await scene.play(pins, swarm.record)
         await _await_expiries(folder / "visitor", swarm)
         seconds = time.perf_counter() - started_s
     _progress(swarm, len(pieces), end="\n")
@@ -138,7 +151,9 @@ async def play(folder: Path, out: Path, compression: float) -> Verdict:
     verdict = Verdict()
     leaves = _read_ledger(out / "ledger.export")
     _tell(swarm, leaves, seconds)
+    print("   Two more workers met in a circle.\n" + "".join(f"     {line}\n" for line in told.lines()))
     _judge(verdict, swarm, leaves)
+    _judge_waiting(verdict, told, waits(leaves))
     _verify(verdict, out, swarm.record)
     return verdict
 
@@ -160,14 +175,18 @@ def _progress(swarm: Swarm, pieces: int, end: str = "") -> None:
     """Rewrite one line at a terminal; elsewhere print a line each PROGRESS_PIECES pieces."""
     counts = count(swarm.record.leaves.values())
     line = (
-        f"   {swarm.done}/{pieces} pieces, {counts.get('lease.granted', 0)} leases granted, "
-        f"{counts.get('lease.refused', 0)} requests refused, {len(swarm.killed)} workers killed"
+        f"   {swarm.done}/{pieces} pieces, {_granted(counts)} leases granted, {counts.get('lease.refused', 0)} requests"
+        f" refused, {counts.get('wait.queued', 0)} given a ticket, {len(swarm.killed)} workers killed"
     )
     if sys.stdout.isatty():
         print(f"\r{line}", end=end, flush=True)
     elif end or swarm.done >= swarm.told + PROGRESS_PIECES:
         swarm.told = swarm.done
         print(line, flush=True)
+
+
+def _granted(counts: Mapping[str, int]) -> int:
+    return sum(counts.get(kind, 0) for kind in GRANTS)
 
 
 def _keep(data: Path, out: Path, record: Record) -> None:
@@ -202,8 +221,9 @@ def _tell(swarm: Swarm, leaves: list[JsonObject], seconds: float) -> None:
     holders = {leaf["holder"] for leaf in leaves if "conflict" in leaf}
     print(f"""
 2. What the ledger says
-   granted {counts.get("lease.granted", 0)}, refused {counts.get("lease.refused", 0)} (naming {len(holders)} different \
-holders), expired {counts.get("lease.expired", 0)}, renewed {counts.get("lease.renewed", 0)}, \
+   granted {_granted(counts)} (to {counts.get("lease.claimed", 0)} who stood in line), \
+refused {counts.get("lease.refused", 0)} (naming {len(holders)} different holders), \
+expired {counts.get("lease.expired", 0)}, renewed {counts.get("lease.renewed", 0)}, \
 released {counts.get("lease.released", 0)}; {len(leaves)} entries
    answer times p50 {times_ms[len(times_ms) // 2]:.1f} ms, p99 {times_ms[len(times_ms) * 99 // 100]:.1f} ms; \
 {len(swarm.record.receipts) / seconds:.0f} receipts/s over {seconds:.0f} s (the trace sets the pace, not the gateway)
@@ -212,20 +232,41 @@ released {counts.get("lease.released", 0)}; {len(leaves)} entries
 
 def _judge(verdict: Verdict, swarm: Swarm, leaves: list[JsonObject]) -> None:
     """Check the relations that must hold however fast the machine is."""
-    counts, leases = count(leaves), spans(leaves)
+    counts, leases, tickets = count(leaves), spans(leaves), waits(leaves)
     asked = sum(path_of(leaf) == ACTION_PATHS["lease.acquire"] for leaf in leaves)
     refusals = [leaf for leaf in leaves if "lease.refused" in str(leaf["type"])]
-    named = {lease.holder for lease in leases}
-    verdict.expect(counts.get("lease.granted", 0) + len(refusals) == asked, "every request was granted or refused")
+    answered = sum(counts.get(kind, 0) for kind in ("lease.granted", "lease.extended", "wait.queued"))
+    verdict.expect(answered + len(refusals) == asked, "every request was granted, refused, or given a place in line")
     verdict.expect(
-        bool(refusals) and all(leaf.get("holder") in named for leaf in refusals),
-        "work did collide, and each refusal names a real holder",
+        bool(refusals) and all(is_real(leaf, leases, tickets) for leaf in refusals),
+        "work did collide, and each refusal names who really holds it, or who is first in line",
     )
     verdict.expect(
         expired_holders(leaves) == set(swarm.killed) and len(swarm.killed) == 2,
         f"leases expired for the killed workers ({', '.join(sorted(swarm.killed.values()))}) and nobody else",
     )
     verdict.expect(overlaps(leases) == [], "no two workers ever held one path at the same time")
+
+
+def _judge_waiting(verdict: Verdict, told: scene.Scene, tickets: list[Wait]) -> None:
+    """Check what must hold of those who waited, and of the two who met in a circle."""
+    verdict.expect(
+        any(ticket.is_served for ticket in tickets)
+        and all(ticket.to_seq is not None and ticket.is_offered >= ticket.is_served for ticket in tickets),
+        "everyone who stood in line was served, after an offer, or left it",
+    )
+    verdict.expect(out_of_turn(tickets) == [], "nobody was served before somebody who had waited longer for that path")
+    rows = told.refusal.cycle
+    verdict.expect(
+        {row.actor for row in rows} == set(told.names)
+        and {row.fencing_token for row in rows} >= {told.given.fencing_token}
+        and told.refusal.acquire_order == tuple(sorted((scene.SERVER, scene.BROWSER))),
+        "the circle was refused by name, with the order to take its paths in",
+    )
+    verdict.expect(
+        told.taken.fencing_token > told.served.fencing_token > told.given.fencing_token,
+        "a lease changed hands, and each new holder got a greater token",
+    )
 
 
 def _verify(verdict: Verdict, out: Path, record: Record) -> None:

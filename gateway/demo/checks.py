@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from verifier.wire import JsonObject
 
+GRANTS = ("lease.granted", "lease.claimed", "lease.changed", "lease.transferred")
+ENDS = ("lease.released", "lease.expired", "lease.broken")
+LEFT = ("wait.cancelled", "wait.removed")
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -22,13 +26,12 @@ class Span:
 def spans(leaves: Iterable[JsonObject]) -> list[Span]:
     """Return the life of every lease in the ledger, in order of grant."""
     leaves = list(leaves)
-    ends = {
-        leaf["leaseId"]: int(str(leaf["seq"])) for leaf in leaves if kind(leaf) in ("lease.released", "lease.expired")
-    }
+    ends = {leaf["leaseId"]: seq(leaf) for leaf in leaves if kind(leaf) in ENDS}
+    ends |= {leaf["fromLeaseId"]: seq(leaf) for leaf in leaves if "fromLeaseId" in leaf}
     return [
-        Span(resources(leaf), str(leaf["actor"]), int(str(leaf["seq"])), ends.get(leaf["leaseId"]))
+        Span(resources(leaf), str(leaf["actor"]), seq(leaf), ends.get(leaf["leaseId"]))
         for leaf in leaves
-        if kind(leaf) == "lease.granted"
+        if kind(leaf) in GRANTS
     ]
 
 
@@ -42,6 +45,63 @@ def overlaps(leases: list[Span]) -> list[tuple[Span, Span]]:
         and one.resources & other.resources
         and (one.to_seq is None or one.to_seq > other.from_seq)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One ticket: from the entry that queued it to the one that ended it, and whether that was a lease."""
+
+    ticket_id: str
+    holder: str
+    resources: frozenset[str]
+    from_seq: int
+    to_seq: int | None
+    is_served: bool
+    is_offered: bool
+
+
+def waits(leaves: Iterable[JsonObject]) -> list[Wait]:
+    """Return the life of every ticket, in order of queueing."""
+    leaves = list(leaves)
+    ends = {leaf["ticketId"]: leaf for leaf in leaves if kind(leaf) in ("lease.claimed", *LEFT)}
+    offered = {leaf["ticketId"] for leaf in leaves if kind(leaf) == "wait.offered"}
+    return [
+        Wait(
+            str(leaf["ticketId"]),
+            str(leaf["actor"]),
+            resources(leaf),
+            seq(leaf),
+            seq(ends[leaf["ticketId"]]) if leaf["ticketId"] in ends else None,
+            kind(ends.get(leaf["ticketId"], leaf)) == "lease.claimed",
+            leaf["ticketId"] in offered,
+        )
+        for leaf in leaves
+        if kind(leaf) == "wait.queued"
+    ]
+
+
+def out_of_turn(tickets: list[Wait]) -> list[tuple[Wait, Wait]]:
+    """Return each pair for one and the same path of which the later ticket was served while the earlier one waited."""
+    return [
+        (one, other)
+        for index, one in enumerate(tickets)
+        for other in tickets[index + 1 :]
+        if one.resources == other.resources and len(one.resources) == 1
+        if other.is_served and (one.to_seq is None or (other.to_seq or 0) < one.to_seq)
+    ]
+
+
+def is_real(refusal: JsonObject, leases: list[Span], tickets: list[Wait]) -> bool:
+    """Say whether whom a refusal names held one of its paths just then, or stood in line for one."""
+    ahead, at, wanted = refusal.get("ahead"), seq(refusal), resources(refusal)
+    if isinstance(ahead, dict):
+        named: list[Span | Wait] = [one for one in tickets if one.ticket_id == ahead["ticketId"]]
+        actor = ahead["actor"]
+    else:
+        named, actor = list(leases), refusal.get("holder")
+    return any(
+        one.holder == actor and one.resources & wanted and one.from_seq < at < (one.to_seq or at + 1) for one in named
+    )
 
 
 def expired_holders(leaves: Iterable[JsonObject]) -> set[str]:
@@ -60,6 +120,11 @@ def count(leaves: Iterable[JsonObject]) -> Mapping[str, int]:
 def kind(leaf: JsonObject) -> str:
     """Return `lease.granted` for `tallystick/lease.granted/1`."""
     return str(leaf["type"]).split("/")[1]
+
+
+def seq(leaf: JsonObject) -> int:
+    """Return the number of an entry."""
+    return int(str(leaf["seq"]))
 
 
 def path_of(leaf: JsonObject) -> str:

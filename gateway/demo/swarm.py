@@ -1,11 +1,13 @@
 """The swarm: one asyncio task per worker of the trace, each with a key of its own, all at once.
 
-A worker does its pieces in order: it waits for the piece's time, takes all its paths as one lease (waiting as the
-refusals advise), works for the piece's time, and gives them back. Two workers are killed with SIGKILL at fixed lines,
+A worker does its pieces in order: it waits for the piece's time, takes all its paths as one lease, works for the
+piece's time, and gives them back. When the paths are held, two of three workers wait in line; the others ask again as
+the refusals advise. Two workers are killed with SIGKILL at fixed lines,
 in the middle of their work; nobody gives back what they held.
 """
 
 import asyncio
+import random
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -13,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gateway.client import Agent
+from gateway.client.errors import InTheWay
 from gateway.client.profile import AGENT_KEY, Profile, open_profile, write_profile
+from gateway.client.waiting import pause_after_refusal_ms
 from gateway.demo.recorder import Record, RecordingTransport
 from gateway.demo.trace import Piece
 from keys.files import new_key
@@ -49,22 +53,35 @@ class Swarm:
         self.started_s = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             ticker = group.create_task(_tick(progress))
-            workers = [group.create_task(self._work(name, todo, victims)) for name, todo in by_worker.items()]
+            workers = [
+                group.create_task(self._work(name, todo, victims, wait_ms=WAIT_MS if number % 3 else 0))
+                for number, (name, todo) in enumerate(by_worker.items())
+            ]
             await asyncio.wait(workers)
             ticker.cancel()
 
-    async def _work(self, name: str, pieces: Sequence[Piece], victims: dict[int, "Victim"]) -> None:
+    async def _work(self, name: str, pieces: Sequence[Piece], victims: dict[int, "Victim"], *, wait_ms: int) -> None:
         key = next((victim.key for victim in victims.values() if victim.piece.worker == name), None)
-        profile = replace(self.pins, key=key or SigningKey.generate())
+        profile = replace(self.pins, key=key or SigningKey.generate(), home=None)
         async with Agent(profile, connect=lambda url: RecordingTransport(url, self.record)) as agent:
             for piece in pieces:
                 await self._until(piece.starts_at_s)
                 if piece.line in victims:
                     await self._die(victims[piece.line])
                     return
-                async with agent.lease(piece.resources, ttl_ms=TTL_MS, wait_ms=WAIT_MS):
-                    await asyncio.sleep(piece.hold_s)
+                await self._do(agent, piece, wait_ms)
                 self.done += 1
+
+    async def _do(self, agent: Agent, piece: Piece, wait_ms: int) -> None:
+        """Work under a lease: in line for up to `wait_ms`, or, with 0, asking again as advised."""
+        while True:
+            try:
+                async with agent.lease(piece.resources, ttl_ms=TTL_MS, wait_ms=wait_ms):
+                    return await asyncio.sleep(piece.hold_s)
+            except InTheWay as refused:
+                if wait_ms:
+                    raise
+                await asyncio.sleep(pause_after_refusal_ms(refused, random.random) / 1_000)
 
     async def _until(self, at_s: float) -> None:
         await asyncio.sleep(max(0.0, self.started_s + at_s - asyncio.get_running_loop().time()))
