@@ -158,9 +158,9 @@ def woken(leaves: Sequence[Leaf]) -> float:
     In line that is the offers, for nobody else moves; without a line it is whoever happens to ask.
     """
     kinds = [leaf.type.split("/")[1] for leaf in leaves]
-    first = kinds.index("lease.released")
+    after = kinds[kinds.index("lease.released") : -1]  # the last release may not be in the export yet
     tries = {"wait.offered"} if "wait.offered" in kinds else {"lease.refused", "lease.granted"}
-    return sum(kind in tries for kind in kinds[first:]) / max(1, kinds.count("lease.released") - 1)
+    return sum(kind in tries for kind in [*after, kinds[-1]]) / after.count("lease.released")
 
 
 def spread(sent_s: Sequence[float]) -> str:
