@@ -24,7 +24,7 @@ class Refused(NamedTuple):
     error: str
     told: JsonObject = _NOTHING
     counted_on: str = ""
-    mode: str = ""  # of the wait that a lease refused
+    mode: str = ""  # of the plain wait that a lease refused
 
 
 def acquire(state: State, ask: Ask) -> str | Way | Lease:
@@ -115,7 +115,7 @@ def wait(state: State, ask: Ask, way: Way, nonce: str, number: int | None) -> Re
         return Refused("queue_full", told, name)
     hard = search_ticket(state, ask, number, is_soft=False)
     if hard.cycle is not None:
-        return {"cycle": [*hard.cycle]} if number is not None else _held(state, ask, way.leases, hard)
+        return {"cycle": [*hard.cycle]} if number is not None else _held(state, ask, way.leases, hard)._replace(mode="")
     soft = search_ticket(state, ask, number, is_soft=True)
     bounded: JsonObject = {"searchBounded": True} if hard.is_bounded or soft.is_bounded else {}
     return bounded if soft.cycle is None else {**bounded, "softCycle": True, "cycle": [*soft.cycle]}

@@ -8,7 +8,8 @@ Source: docs/protocol.md 7.3 to 7.7, 7.12, 7.13, 18.4, 25, 27.4.
 from __future__ import annotations
 
 from verifier.entries import Leaf, resources_of, rows_of
-from verifier.replay.decide import is_hold_exceeded
+from verifier.replay.decide import is_hold_exceeded, lease_ask
+from verifier.replay.judged import Judged
 from verifier.replay.leases import against, ttl_faults
 from verifier.replay.state import State
 from verifier.replay.things import Faults, Lease
@@ -42,18 +43,16 @@ def prolonged_faults(state: State, leaf: Leaf) -> Faults:
     yield from ttl_faults(state, leaf)
 
 
-def released_faults(state: State, leaf: Leaf, *, is_blind: bool) -> Faults:
-    """`lease.released`; `is_blind` says that the request named no lease id."""
+def released_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
+    """`lease.released`: its holder's lease, and the newest that a request without lease id can have meant."""
     lease = state.lease.get(leaf.number("grantSeq"))
     if lease is None:
         yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
         return
     yield from _same_faults(state, leaf, lease)
     yield from _live_faults(state, lease)
-    if is_blind and lease.actor == leaf.actor:
-        newest = state.own(state.ask(leaf.actor, lease.names, lease.mode), any_mode=True)
-        if newest is not lease and newest is not None:
-            yield "released_other", "of several own leases on these names the one with the highest token ends (7.5)"
+    if entry.is_blind and state.meant(lease_ask(lease), entry.created_s) not in (lease, None):
+        yield "released_other", "of several own leases on these names the one with the highest token ends (7.5)"
     held_ms = leaf.time_ms - lease.granted_at_ms
     yield from _trust_faults(leaf, state.trust.gain(lease.actor, held_ms, leaf.time_ms, leaf.seq))
     state.end(lease, "released", leaf.seq)

@@ -6,15 +6,18 @@ Source: docs/protocol.md 6.3, 7.7, 23.3, 23.5, 23.8.
 
 from __future__ import annotations
 
-from verifier.entries import Leaf, resources_of
+from verifier.entries import Leaf, resources_of, scheme_of
 from verifier.replay.settle import Line, reserve_at_ms
 from verifier.replay.state import State, Thing
-from verifier.replay.things import Faults, Ticket
+from verifier.replay.things import Faults, Lease, Ticket
 
 
 def overdue_faults(state: State, line: Line, leaf: Leaf) -> Faults:
     """Yield what a request found undone on its names. In a holiday nothing is due."""
     if state.now_ms < state.holiday_ms:
+        return
+    if leaf.entry_type.name.startswith("scheme."):
+        yield from _scheme_faults(state, leaf.text("name"))
         return
     keys = _touched(state, leaf)
     about = (leaf.number("grantSeq"), leaf.number("fromSeq"))  # that it was over is a finding of its own
@@ -27,6 +30,16 @@ def overdue_faults(state: State, line: Line, leaf: Leaf) -> Faults:
         if any(_is_reserving(state, ticket) for ticket in near):
             yield "reservation_missing", "a ticket on these names had to reserve first (23.8)"
     yield from _delay_faults(state, line, keys)
+
+
+def _scheme_faults(state: State, name: str) -> Faults:
+    """A scheme is touched as a whole."""
+    things: list[Thing] = [*state.lease.values(), *state.ticket.values()]
+    over = [it for it in things if not state.is_live(it) and name in map(scheme_of, it.keys)]
+    if any(isinstance(it, Lease) for it in over):
+        yield "expiry_missing", "a lease of this scheme was over, and its lease.expired comes first (7.7)"
+    if any(isinstance(it, Ticket) for it in over):
+        yield "removal_missing", "a ticket of this scheme was over, and its wait.removed comes first (23.3)"
 
 
 def _touched(state: State, leaf: Leaf) -> tuple[str, ...]:
@@ -52,19 +65,17 @@ def _is_reserving(state: State, ticket: Ticket) -> bool:
 
 def _delay_faults(state: State, line: Line, keys: tuple[str, ...]) -> Faults:
     """Offers after the end of a delay; a sweep that has too much to do may leave some to the next one."""
-    ended = state.undelay()
-    if not ended or not state.ticket:
-        return
-    for delay in ended:
-        state.stir(delay)
-    call = line.next()
-    line.rest()
-    if call is None:
-        return
-    things: list[Thing] = [*state.lease.values(), *state.ticket.values()]
-    is_touched = any(call.ticket in state.tickets.near(key) for key in keys)
-    if is_touched or all(map(state.is_live, things)):
-        yield call.code, f"a delay has ended, so {call.entry} of T{call.ticket.seq} comes first (23.5)"
-        return
-    for delay in ended:
+    left = []
+    while (delay := state.undelay()) is not None:
+        call = line.next()
+        line.rest()
+        if call is None:
+            continue
+        things: list[Thing] = [*state.lease.values(), *state.ticket.values()]
+        is_touched = any(call.ticket in state.tickets.near(key) for key in keys)
+        if is_touched or all(map(state.is_live, things)):
+            yield call.code, f"a delay has ended, so {call.entry} of T{call.ticket.seq} comes first (23.5)"
+        else:
+            left.append(delay)
+    for delay in left:
         state.delay(delay)

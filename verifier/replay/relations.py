@@ -84,12 +84,34 @@ class Relations:
         self._time_ms = leaf.time_ms
 
     def _call_faults(self, leaf: Leaf, name: str) -> Faults:
-        """What is offered is offered in the very next entries, in order of number."""
+        """What is offered is offered in the very next entries, in order of number.
+
+        An offer of a lower number may come between them: that of a ticket that a delay has let go meanwhile. Whether
+        it may be made at all is asked elsewhere.
+        """
         call, self._call = self._call, None
-        if call is None or (name, leaf.number("ticketSeq")) == (call.entry, call.ticket.seq):
+        if call is None:
+            if name == "wait.offered":
+                self._end_delays(leaf)
+            return
+        number = leaf.number("ticketSeq")
+        if (name, number) == (call.entry, call.ticket.seq) or (name == "wait.offered" and number < call.ticket.seq):
             return
         self._line.rest()
         yield call.code, f"the entry before calls for {call.entry} of T{call.ticket.seq} right after it (23.5, 23.8)"
+
+    def _end_delays(self, leaf: Leaf) -> None:
+        """Nothing calls for an offer, so a delay that has ended does: look at who was kept out by it, one by one."""
+        left = []
+        while (delay := self.state.undelay()) is not None:
+            call = self._line.next()
+            if call is not None and call.ticket.seq == leaf.number("ticketSeq"):
+                break
+            self._line.rest()
+            if call is not None:
+                left.append(delay)
+        for delay in left:
+            self.state.delay(delay)
 
     def _decision_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
         state = self.state
@@ -99,7 +121,7 @@ class Relations:
             case "lease.extended" | "lease.renewed":
                 yield from ends.prolonged_faults(state, leaf)
             case "lease.released":
-                yield from ends.released_faults(state, leaf, is_blind=entry.is_blind)
+                yield from ends.released_faults(state, leaf, entry)
             case "lease.expired":
                 yield from ends.expired_faults(state, leaf)
             case "release.repeated" | "break.repeated":

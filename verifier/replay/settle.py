@@ -30,38 +30,35 @@ class Call(NamedTuple):
 class Line:
     """Those in line, as far as something has changed for them."""
 
-    __slots__ = ("_actors", "_keys", "_last", "_state")
+    __slots__ = ("_keys", "_last", "_state")
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._keys: dict[str, None] = {}
-        self._actors: dict[str, None] = {}
-        self._last = -1  # the number of the last one that was offered since everybody was at rest
+        self._last = -1  # all up to this number were looked at since everybody was at rest
 
     def next(self) -> Call | None:
         """Return what has to come next, None when all who are concerned have to go on waiting."""
         state = self._state
         for thing in state.take_stirred():
             self._keys.update(dict.fromkeys(thing.keys))
-            self._actors[thing.actor] = None
         for ticket in self._concerned():
             if ticket.is_offered or not state.is_live(ticket):
                 continue
             if ticket.first_since_ms is None and not ticket.is_single and is_first(state, ticket):
                 ticket.first_since_ms = state.now_ms
+            if ticket.passes >= state.numbers["passesMax"] and may_reserve(state, ticket):
+                return Call("wait.reserved", ticket)
             # An offer frees nothing, so whoever was before it need not be looked at again.
             if ticket.seq > self._last and self._looked_at(ticket):
-                self._last = ticket.seq
+                self._last = ticket.seq - 1
                 return Call("wait.offered", ticket)
-            if may_reserve(state, ticket):
-                return Call("wait.reserved", ticket)
         self.rest()
         return None
 
     def rest(self) -> None:
         """Nobody has to be looked at until something changes."""
         self._keys.clear()
-        self._actors.clear()
         self._last = -1
 
     def _looked_at(self, ticket: Ticket) -> bool:
@@ -85,8 +82,6 @@ class Line:
         found = {ticket: None for key in self._keys for ticket in state.tickets.near(key)}
         for ticket in [ticket for ticket in found if not ticket.is_single]:
             found.update({it: None for key in ticket.keys for it in state.tickets.near(key)})
-        for actor in self._actors:
-            found.update(state.tickets_of.get(actor, {}))
         return sorted(found | state.passed, key=lambda ticket: ticket.seq)
 
 
@@ -107,5 +102,6 @@ def reserve_at_ms(state: State, ticket: Ticket) -> int:
 def pass_by(state: State, taken: Ask, number: int | None) -> None:
     """Count a pass for every earlier queued ticket for several resources that `taken` goes before."""
     for ticket in dict.fromkeys(others(state, state.tickets, taken)):
-        if not ticket.is_single and not ticket.is_offered and (number is None or ticket.seq < number):
+        is_before = not ticket.is_offered and (number is None or ticket.seq < number)
+        if not ticket.is_single and is_before and state.is_live(ticket):
             ticket.passes += 1

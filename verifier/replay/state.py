@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import TypeAlias
 
 from verifier.entries import PARAMETER_DEFAULTS
@@ -19,6 +20,9 @@ from verifier.replay.trust import Trust
 from verifier.replay.under import Index
 
 Thing: TypeAlias = Lease | Delay | Ticket
+
+
+_token = attrgetter("token")
 
 
 class State:
@@ -68,15 +72,20 @@ class State:
     def ask(self, actor: str, names: tuple[str, ...], mode: str) -> Ask:
         return Ask(actor, names, self.schemes.keys(names), mode)
 
-    def own(self, ask: Ask, *, any_mode: bool = False) -> Lease | None:
-        """Return the actor's live lease on the same keys in the same mode, or in any: the newest."""
-        found = None
+    def own(self, ask: Ask) -> Lease | None:
+        """Return the actor's newest live lease on the same keys in the same mode."""
+        return max((it for it in self._on(ask) if it.mode == ask.mode), key=_token, default=None)
+
+    def meant(self, ask: Ask, created_s: int) -> Lease | None:
+        """Return the lease that a release without lease id ends: none that began after it was signed."""
+        return max((it for it in self._on(ask) if it.granted_at_ms < (created_s + 1) * 1000), key=_token, default=None)
+
+    def _on(self, ask: Ask) -> Iterator[Lease]:
+        """Yield the live leases of an actor on exactly the same keys."""
         for lease in self.leases.on(ask.keys[0]):
-            if lease.actor != ask.actor or not (any_mode or lease.mode == ask.mode) or not self.is_live(lease):
-                continue
-            if lease.keys == ask.keys or set(lease.keys) == set(ask.keys):
-                found = lease
-        return found
+            if lease.actor == ask.actor and self.is_live(lease):
+                if lease.keys == ask.keys or set(lease.keys) == set(ask.keys):
+                    yield lease
 
     def ended(self, name: str) -> Ended | None:
         """Return how the lease or ticket of an id ended, as long as that is told."""
@@ -124,14 +133,14 @@ class State:
         self._count += 1
         heappush(self._ending, (delay.end_ms, self._count, delay))
 
-    def undelay(self) -> list[Delay]:
-        """Let go the delays that have ended, and return them: they end without an entry."""
-        ended = []
-        while self._ending and not self.is_live(self._ending[0][2]):
-            delay = heappop(self._ending)[2]
-            self.delays.remove(delay, delay.keys)
-            ended.append(delay)
-        return ended
+    def undelay(self) -> Delay | None:
+        """Let go the delay that ended first, if one has, and return it: it ends without an entry."""
+        if not self._ending or self.is_live(self._ending[0][2]):
+            return None
+        delay = heappop(self._ending)[2]
+        self.delays.remove(delay, delay.keys)
+        self.stir(delay)
+        return delay
 
     def delays_by_end(self) -> Iterator[Delay]:
         """Yield the delays in any order."""

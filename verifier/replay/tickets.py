@@ -14,7 +14,7 @@ from verifier.replay.leases import ttl_faults
 from verifier.replay.settle import may_reserve, pass_by
 from verifier.replay.state import State
 from verifier.replay.things import Ask, Faults, Lease, Ticket
-from verifier.replay.ways import Way, is_behind, is_free, others
+from verifier.replay.ways import Way, is_behind, is_claimable, is_free, others
 
 _CYCLE = ("softCycle", "cycle", "searchBounded")
 
@@ -59,7 +59,7 @@ def polled_faults(state: State, leaf: Leaf) -> Faults:
     yield from _live_faults(state, ticket)
     if state.is_disputed:
         yield "refusal_due", "in a dispute a claim is refused (23.6)"
-    elif ticket.is_offered:
+    elif is_claimable(state, ticket):
         yield "claim_denied", "the ticket was offered, so its claim is granted (23.6)"
     yield from _poll_faults(state, leaf, position(state, ticket.ask, ticket.seq))
     ticket.poll_by_ms = leaf.number("pollByMs")

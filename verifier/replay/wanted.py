@@ -24,7 +24,7 @@ from verifier.replay.leases import change_way
 from verifier.replay.setting import is_busy
 from verifier.replay.state import State
 from verifier.replay.things import Lease, Ticket
-from verifier.replay.ways import Way
+from verifier.replay.ways import Way, is_claimable
 from verifier.wire import JsonObject
 
 
@@ -103,10 +103,7 @@ def _release(state: State, leaf: Leaf, created_s: int) -> Refused | None:
 def _blind_release(state: State, leaf: Leaf, created_s: int) -> Refused | None:
     """A release that names no lease ends none that was granted after it was signed."""
     ask = state.ask(leaf.actor, resources_of(leaf.value), "write")
-    own = state.own(ask, any_mode=True)
-    if own is not None and own.granted_at_ms < (created_s + 1) * 1000:
-        return None
-    return Refused("not_holder")
+    return Refused("not_holder") if state.meant(ask, created_s) is None else None
 
 
 def _acceptance(state: State, leaf: Leaf) -> object:
@@ -127,7 +124,7 @@ def _claim(state: State, leaf: Leaf) -> object:
     if state.is_disputed:
         return Refused("ledger_disputed")
     ticket = late_ticket(state, leaf.actor, _ticket_seq(leaf))
-    if isinstance(ticket, Ticket) and ticket.is_offered and is_too_much(state, ticket.ask):
+    if isinstance(ticket, Ticket) and is_claimable(state, ticket) and is_too_much(state, ticket.ask):
         return Refused("too_many_held")
     return ticket
 

@@ -100,6 +100,11 @@ def is_behind(state: State, ticket: Ticket) -> bool:
     )
 
 
+def is_claimable(state: State, ticket: Ticket) -> bool:
+    """Say whether a ticket was offered and is still free: its own actor may have handed a lease to another."""
+    return ticket.is_offered and not leases_in(state, ticket.ask) and not delays_in(state, ticket.ask)
+
+
 def overlapping(state: State, leaf: Leaf) -> list[Lease]:
     """Return the leases on anything that overlaps a name of a leaf, whoever has them and however they share."""
     return [lease for key in state.schemes.keys(resources_of(leaf.value)) for lease in state.leases.near(key)]
