@@ -79,14 +79,15 @@ def queue_full_members(draft: Draft, request: SignedRequest, ask: Ask, context: 
 
 
 def _delayed(draft: Draft, request: SignedRequest, ask: Ask, delays: list[Delay], context: Context) -> JsonObject:
-    delay = min(delays, key=lambda one: (-one.ends_at_ms, one.seq))
+    delay = min(delays, key=lambda one: (-end_ms(draft, one), one.seq))
+    until_ms = end_ms(draft, delay)
     advice = _count(draft, request, ask.resources[0], context, None)
     return {
         "holder": delay.holder,
-        "delayUntilMs": delay.ends_at_ms,
+        "delayUntilMs": until_ms,
         "endedSeq": delay.seq,
         "stampede": advice.stampede,
-        "retryAfterMs": max(advice.wait_ms, delay.ends_at_ms - context.t_ms),
+        "retryAfterMs": max(advice.wait_ms, until_ms - context.t_ms),
     }
 
 

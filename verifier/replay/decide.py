@@ -92,8 +92,8 @@ def refused(state: State, ask: Ask, way: Way, *, may_deadlock: bool = True) -> R
         return _held(state, ask, way.leases, search_plain(state, ask) if may_deadlock else _NO_SEARCH)
     if way.delays:
         delay = way.delays[0]
-        told = _advice(state, ask, ask.names[0], delay.end_ms - state.now_ms, is_always=True)
-        told |= {"holder": delay.actor, "delayUntilMs": delay.end_ms, "endedSeq": delay.seq}
+        told = _advice(state, ask, ask.names[0], state.end_ms(delay) - state.now_ms, is_always=True)
+        told |= {"holder": delay.actor, "delayUntilMs": state.end_ms(delay), "endedSeq": delay.seq}
         return Refused("lock_delayed", told, ask.names[0])
     ticket = way.tickets[0]
     name = meeting(ask, ticket)[0]
