@@ -36,7 +36,7 @@ from gateway.client.errors import (
 )
 from gateway.client.history import is_extension
 from gateway.client.lease import HeldLease, OnGrant, OnLost
-from gateway.client.line import QUEUED_RESOURCES_MAX, Ticket, Wish, answer_to_claim, queued, wait_in_line
+from gateway.client.line import QUEUED_RESOURCES_MAX, OnWait, Ticket, Wish, answer_to_claim, queued, wait_in_line
 from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.score import TrustChange, changes
@@ -209,17 +209,19 @@ class Agent:
         ttl_ms: int = TTL_MS_DEFAULT,
         wait_ms: int,
         on_deadlock: str = "refuse",
+        on_wait: OnWait | None = None,
     ) -> Grant:
         """Take a lease, standing in line for up to `wait_ms` of this machine's time (0: don't).
 
-        Deadlock as soon as it is one. When the time is over the place is given up, a last plain try is made, and
-        what that is refused with is raised. A set of more than 16 resources can't queue; it asks again as advised.
+        `on_wait` hears, once, with which ticket. Deadlock as soon as it is one. When the time is over the place is
+        given up, a last plain try is made, and what that is refused with is raised. A set of more than 16 resources
+        can't queue; it asks again as advised.
         """
         names = (resources,) if isinstance(resources, str) else tuple(resources)
         if wait_ms <= 0 or len(names) > QUEUED_RESOURCES_MAX:
             return await self.acquire(names, mode=mode, ttl_ms=ttl_ms, wait_ms=wait_ms)
         wish = Wish(names, mode, ttl_ms, on_deadlock)
-        grant = await wait_in_line(self, wish, self.clock.steady_ms() + wait_ms)
+        grant = await wait_in_line(self, wish, self.clock.steady_ms() + wait_ms, on_wait)
         return await self.acquire(names, mode=mode, ttl_ms=ttl_ms) if grant is None else grant
 
     def lease(
@@ -232,6 +234,7 @@ class Agent:
         on_deadlock: str = "refuse",
         on_lost: OnLost | None = None,
         on_grant: OnGrant | None = None,
+        on_wait: OnWait | None = None,
     ) -> HeldLease:
         """Return a lease to hold: `async with` acquires it, renews it at a third of its ttl, and releases it.
 
@@ -240,7 +243,7 @@ class Agent:
         has something that overlaps the resources (after `wait_ms`).
         """
         wish = Wish((resources,) if isinstance(resources, str) else tuple(resources), mode, ttl_ms, on_deadlock)
-        return HeldLease(self, wish, wait_ms=wait_ms, on_lost=on_lost, on_grant=on_grant)
+        return HeldLease(self, wish, wait_ms=wait_ms, on_lost=on_lost, on_grant=on_grant, on_wait=on_wait)
 
     async def renew(
         self, lease_id: str, *, mode: str | None = None, ttl_ms: int = TTL_MS_DEFAULT, until_ms: int | None = None

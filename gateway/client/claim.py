@@ -23,7 +23,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,20 +64,30 @@ _in_memory: list[_Claim] = []
 
 
 async def claim_until(
-    profile: Profile, names: Iterable[str], deadline_ms: int, *, clock: Clock, jitter: Jitter
+    profile: Profile,
+    names: Iterable[str],
+    deadline_ms: int,
+    *,
+    clock: Clock,
+    jitter: Jitter,
+    on_wait: Callable[[str], None] | None = None,
 ) -> ExitStack:
     """Return a claim on all `names`; HeldHere when it can't be had by `deadline_ms` on the steady clock.
 
-    Tries at once and a last time at the deadline, with spread pauses between. Closing the stack ends the claim.
+    Tries at once and a last time at the deadline, with spread pauses between. `on_wait` hears, once, for whom it waits.
+    Closing the stack ends the claim.
     """
     asked = tuple(names)
     while True:
         try:
             return claim(profile, asked)
-        except HeldHere:
+        except HeldHere as held:
             left_ms = deadline_ms - clock.steady_ms()
             if left_ms <= 0:
                 raise
+            if on_wait is not None:
+                on_wait(f"waiting for {held.whose}, which has {held.resource} with this same key")
+                on_wait = None
         await clock.sleep(min(pause_before_look_ms(jitter), left_ms))
 
 

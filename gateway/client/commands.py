@@ -25,6 +25,8 @@ from gateway.client.words import joined_text
 from verifier.entries import MODES, TTL_MS_MAX
 from verifier.wire import Malformed
 
+RUN_WAIT_MS_DEFAULT = 3_600_000
+
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; `argv` begins with its name. Returns a code of exits.py, or the status of the run command."""
@@ -71,8 +73,8 @@ def _run_parser() -> tuple[argparse.ArgumentParser, Handler]:
         "passed on. When the lease is lost the command's process group gets SIGTERM and, before anybody else can have "
         "the lease, SIGKILL; so does what is left of the group when the command ends. What leaves the group (setsid, a "
         "daemon) is not stopped. One key holds a resource once on one machine: while another process with this "
-        "profile holds it, or something that overlaps it, or waits for that, the command does not start, or waits as "
-        "long as --wait says. The exit status is the command's, 128 + signal when one ended it.",
+        "profile holds it, or something that overlaps it, or waits for that, the command waits as for others. "
+        "The exit status is the command's, 128 + signal when one ended it.",
         "Put -- between the options and the command: tallystick run --resource R -- COMMAND …\n",
     )
     parser.add_argument(
@@ -90,11 +92,11 @@ def _run_parser() -> tuple[argparse.ArgumentParser, Handler]:
     )  # fmt: skip
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument(
-        "--wait", type=duration_ms, default=0, metavar="TIME",
-        help="wait in line for so long; leaving (also by a signal) gives the place up",
+        "--wait", type=duration_ms, default=RUN_WAIT_MS_DEFAULT, metavar="TIME",
+        help="wait in line for so long (default 1h); leaving, also by a signal, gives the place up",
     )  # fmt: skip
     waiting.add_argument(
-        "--no-wait", dest="wait", action="store_const", const=0, help="end at once when others have it (the default)"
+        "--no-wait", dest="wait", action="store_const", const=0, help="end at once when others have it"
     )
     parser.add_argument("--receipt", type=Path, metavar="FILE", help="keep the newest receipt there")
     add_home(parser)

@@ -316,10 +316,10 @@ class HeldHere(ClientError):
     """
 
     def __init__(self, resource: str, pid: int | None) -> None:
-        whose = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"
+        self.whose = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"
         super().__init__(
-            f"{resource} is held, or waited for, by this same key on this machine: {whose} has it. To the ledger both "
-            f"would be one holder, and the first to end would give the lease back under the other."
+            f"{resource} is held, or waited for, by this same key on this machine: {self.whose} has it. To the ledger "
+            f"both would be one holder, and the first to end would give the lease back under the other."
         )
         self.resource = resource
         self.pid = pid

@@ -48,7 +48,7 @@ MEANINGS: Mapping[int, str] = {
     REFUSED: "refused, with a receipt; the text names the refusal",
     USAGE: "wrong usage",
     UNREACHABLE: "the gateway could not be reached in time; nothing is known",
-    HELD: "others hold the lease or come first, or another process with this key does (after --wait, if given)",
+    HELD: "others hold the lease or come first, or another process with this key does (after --wait)",
     LOST: "the lease was lost while the command ran; the command was stopped",
     UNPROVEN: "the gateway's answer does not prove what it says, or two histories were shown",
     NOT_ENROLLED: "this key may not act here: ask an operator for `tallystick agent add`",

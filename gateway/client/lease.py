@@ -42,7 +42,7 @@ from gateway.client.errors import (
     Unreachable,
 )
 from gateway.client.fence import answer_challenge
-from gateway.client.line import Wish
+from gateway.client.line import OnWait, Wish
 from gateway.client.trust import HELD_TTL_MS_MIN, Grant, beat_period_ms
 
 if TYPE_CHECKING:  # agent.py makes these
@@ -70,6 +70,7 @@ class HeldLease:
         wait_ms: int,
         on_lost: OnLost | None = None,
         on_grant: OnGrant | None = None,
+        on_wait: OnWait | None = None,
     ) -> None:
         if wish.ttl_ms < HELD_TTL_MS_MIN:
             raise ValueError(f"a held lease needs ttl_ms of at least {HELD_TTL_MS_MIN}: a second of it is margin")
@@ -79,6 +80,7 @@ class HeldLease:
         self._wait_ms = wait_ms
         self._on_lost = on_lost
         self._on_grant = on_grant
+        self._on_wait = on_wait
         self._grant: Grant | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._group = asyncio.TaskGroup()
@@ -164,7 +166,12 @@ class HeldLease:
         agent = self._agent
         deadline_ms = agent.clock.steady_ms() + self._wait_ms
         locks = await claim_until(
-            agent.profile, self._wish.resources, deadline_ms, clock=agent.clock, jitter=agent.caller.jitter
+            agent.profile,
+            self._wish.resources,
+            deadline_ms,
+            clock=agent.clock,
+            jitter=agent.caller.jitter,
+            on_wait=self._on_wait,
         )
         with locks:  # until it is ours
             grant = await self._acquire(max(0, deadline_ms - agent.clock.steady_ms()))
@@ -177,7 +184,12 @@ class HeldLease:
     async def _acquire(self, wait_ms: int) -> Grant:
         wish = self._wish
         grant = await self._agent.wait_for(
-            wish.resources, mode=wish.mode, ttl_ms=wish.ttl_ms, wait_ms=wait_ms, on_deadlock=wish.on_deadlock
+            wish.resources,
+            mode=wish.mode,
+            ttl_ms=wish.ttl_ms,
+            wait_ms=wait_ms,
+            on_deadlock=wish.on_deadlock,
+            on_wait=self._on_wait,
         )
         if grant.trust_ends_ms > self._agent.clock.steady_ms():
             return grant

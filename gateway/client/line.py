@@ -17,6 +17,7 @@ Source: docs/protocol.md 20; scenarios 2, 32, 33, 35, 39, L32.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ GIVE_UP_MS_MIN, GIVE_UP_MS_MAX = 1_000, 3_600_000
 # As many resources may be waited for by ticket; a larger set is asked for again and again.
 QUEUED_RESOURCES_MAX = 16
 
+OnWait = Callable[[str], None]  # hears in a sentence what is waited for
 _CLAIMED = full_type("lease.claimed")
 _log = logging.getLogger("tallystick.client")
 
@@ -107,11 +109,12 @@ def give_up_ms(budget_ms: int) -> int:
     return min(max(budget_ms, GIVE_UP_MS_MIN), GIVE_UP_MS_MAX)
 
 
-async def wait_in_line(agent: Agent, wish: Wish, deadline_ms: int) -> Grant | None:
+async def wait_in_line(agent: Agent, wish: Wish, deadline_ms: int, on_wait: OnWait | None = None) -> Grant | None:
     """Return the lease, or None when the budget ended first (`deadline_ms`, steady clock) and the place was given up.
 
-    Queues anew when the place was lost, when there was no room, or when an earlier place of this key is still kept,
-    as long as the budget lasts. Deadlock at once: it is the one case that no patience mends.
+    `on_wait` hears, once, which ticket was taken. Queues anew when the place was lost, when there was no room, or when
+    an earlier place of this key is still kept, as long as the budget lasts. Deadlock at once: it is the one case that
+    no patience mends.
     """
     clock = agent.clock
     while True:
@@ -125,7 +128,12 @@ async def wait_in_line(agent: Agent, wish: Wish, deadline_ms: int) -> Grant | No
                 give_up_ms=give_up_ms(deadline_ms - began_ms),
                 on_deadlock=wish.on_deadlock,
             )
-            return answer if isinstance(answer, Grant) else await claim_until(agent, answer, deadline_ms)
+            if isinstance(answer, Grant):
+                return answer
+            if on_wait is not None:
+                on_wait(f"waiting in line with ticket {answer.ticket_id}, number {answer.position}")
+                on_wait = None
+            return await claim_until(agent, answer, deadline_ms)
         except (TicketEnded, QueueFull, AlreadyWaiting) as refused:
             left_ms = deadline_ms - clock.steady_ms()
             if left_ms <= 0:

@@ -70,6 +70,7 @@ async def run(agent: Agent, job: Job) -> int:
                 ttl_ms=job.ttl_ms,
                 wait_ms=job.wait_ms,
                 on_grant=lambda grant: _keep_receipt(path, grant),
+                on_wait=lambda what: _say_waiting(what, job.wait_ms),
             )
             async with lease:
                 return await _supervise(job, lease, path, signals, agent.clock)
@@ -166,6 +167,11 @@ def _uncancel() -> None:
     task = asyncio.current_task()
     assert task is not None, "runs inside a task"
     task.uncancel()
+
+
+def _say_waiting(what: str, wait_ms: int) -> None:
+    seconds = -(-wait_ms // 1000)
+    print(f"tallystick run: {what}; for up to {seconds} s, an interrupt ends it", file=sys.stderr, flush=True)
 
 
 def _keep_receipt(path: Path, grant: Grant) -> None:

@@ -27,7 +27,7 @@ def sentence(receipt: VerifiedReceipt) -> str:
     words = (leaf.type.split("/")[1], " ".join(receipt.resources), *named)
     line = "  ".join(word for word in (*words, f"(entry {receipt.seq}, verified)") if word)
     if leaf.type in HOLDING:
-        line += f"\n{leaf.text('mode')}  fencing token {leaf.number('fencingToken')}"
+        line += f"\nfencing token {leaf.number('fencingToken')}  {leaf.text('mode')}"
         line += f"  until {moment(leaf.number('expiresAtMs'))}"
     return line
 

@@ -1,4 +1,4 @@
-"""Every refusal has an exception whose facts come from the verified leaf, a code, and a sentence that says what next."""
+"""Every refusal has an exception with facts from its verified leaf, a code, and a sentence that says what is next."""
 
 from __future__ import annotations
 
