@@ -89,7 +89,7 @@ def late_ticket(state: State, actor: str, ticket_seq: int) -> Ticket | Refused:
 def refused(state: State, ask: Ask, way: Way, *, may_deadlock: bool = True) -> Refused:
     """Return the refusal of a request that does not wait, with something in its way."""
     if way.leases:
-        return _held(state, ask, way.leases, search_plain(state, ask) if may_deadlock else _NO_SEARCH)
+        return _held(state, ask, way.leases, search_plain(state, ask, way.leases) if may_deadlock else _NO_SEARCH)
     if way.delays:
         delay = way.delays[0]
         told = _advice(state, ask, ask.names[0], state.end_ms(delay) - state.now_ms, is_always=True)

@@ -7,12 +7,12 @@ Source: docs/protocol.md 7.3 to 7.7, 7.12, 7.13, 18.4, 25, 27.4.
 
 from __future__ import annotations
 
-from verifier.entries import Leaf, resources_of, rows_of
+from verifier.entries import Leaf, rows_of
 from verifier.replay.decide import is_hold_exceeded, lease_ask
 from verifier.replay.judged import Judged
 from verifier.replay.leases import against, ttl_faults
 from verifier.replay.state import State
-from verifier.replay.things import Faults, Lease
+from verifier.replay.things import Faults, Lease, names_in
 from verifier.wire import JsonObject
 
 
@@ -99,7 +99,7 @@ def _same_faults(state: State, leaf: Leaf, lease: Lease) -> Faults:
         yield "token_wrong", "fencingToken is not the grant's (8.2)"
     if (leaf.text("holder") or leaf.actor) != lease.actor:
         yield "holder_wrong", "the lease is another actor's (7.4)"
-    names = resources_of(leaf.value)
+    names = names_in(leaf)
     is_same = names == lease.names or (
         leaf.entry_type.name in ("lease.extended", "lease.released")
         and set(state.schemes.keys(names)) == set(lease.keys)

@@ -42,8 +42,11 @@ class Edge(NamedTuple):
 Edges = Callable[[list[Wait]], Iterator[Edge]]
 
 
-def search_plain(state: State, ask: Ask) -> Found:
-    """Would a plain refusal be a deadlock? Tickets and refused acquires count, behind leases only."""
+def search_plain(state: State, ask: Ask, leases: list[Lease]) -> Found:
+    """Would a plain refusal by `leases` be a deadlock? Tickets and refused acquires count, behind leases only."""
+    if not state.ticket and len(leases) < state.numbers["deadlockNodes"]:
+        if state.edges.keys().isdisjoint([lease.actor for lease in leases]):  # nobody reached waits for anything
+            return Found(None, False)
     return _search(state, Wait(ask), lambda waits: _hard(state, waits), is_plain=True)
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from sys import intern
 
-from verifier.entries import Leaf, resources_of
+from verifier.entries import Leaf
 from verifier.replay.decide import acquire, is_too_much, lease_ask
 from verifier.replay.settle import pass_by
 from verifier.replay.state import State
-from verifier.replay.things import Ask, Faults, Lease
+from verifier.replay.things import Ask, Faults, Lease, names_in
 from verifier.replay.ways import Way, way_of
 
 # What is said of a grant where a refusal was called for.
@@ -34,7 +34,7 @@ def against(error: str) -> tuple[str, str]:
 
 def granted_faults(state: State, leaf: Leaf) -> Faults:
     """`lease.granted`: nothing is in the way."""
-    ask = state.ask(leaf.actor, resources_of(leaf.value), leaf.text("mode"))
+    ask = state.ask(leaf.actor, names_in(leaf), leaf.text("mode"))
     wanted = acquire(state, ask)
     yield from grant_faults(state, leaf, leaf.time_ms + state.schemes.max_hold_ms(ask.names))
     if isinstance(wanted, Lease):
@@ -55,7 +55,7 @@ def claimed_faults(state: State, leaf: Leaf) -> Faults:
         yield "citation_wrong", "ticketSeq is not a live ticket of the actor (23.6)"
         return
     yield from grant_faults(state, leaf, leaf.time_ms + state.schemes.max_hold_ms(ticket.names))
-    if (resources_of(leaf.value), leaf.text("mode"), leaf.number("ttlMs")) != (
+    if (names_in(leaf), leaf.text("mode"), leaf.number("ttlMs")) != (
         ticket.names,
         ticket.mode,
         ticket.ttl_ms,
@@ -132,7 +132,7 @@ def grant_faults(state: State, leaf: Leaf, hold_until_ms: int) -> Faults:
 
 
 def _schemes_faults(state: State, leaf: Leaf) -> Faults:
-    if leaf.value["schemes"] != state.schemes.rows(resources_of(leaf.value)):
+    if leaf.value["schemes"] != state.schemes.rows(names_in(leaf)):
         yield "schemes_wrong", "schemes are not the classes and the folding in force (26.4)"
 
 
@@ -151,7 +151,7 @@ def way_faults(way: Way) -> Faults:
 
 def from_faults(state: State, leaf: Leaf, old: Lease) -> Faults:
     """A lease that takes another's place names what that one named, while it lives."""
-    if resources_of(leaf.value) != old.names:
+    if names_in(leaf) != old.names:
         yield "citation_wrong", "resources are not those of the lease it comes from (7.11, 27.3)"
     if not state.is_live(old):
         yield "already_over", f"the lease was over at {state.end_ms(old)}; first comes its lease.expired (7.7)"

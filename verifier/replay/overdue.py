@@ -6,10 +6,10 @@ Source: docs/protocol.md 6.3, 7.7, 23.3, 23.5, 23.8.
 
 from __future__ import annotations
 
-from verifier.entries import Leaf, resources_of, scheme_of
+from verifier.entries import Leaf, scheme_of
 from verifier.replay.settle import Line, reserve_at_ms
 from verifier.replay.state import State, Thing
-from verifier.replay.things import Faults, Lease, Ticket
+from verifier.replay.things import Faults, Lease, Ticket, names_in
 
 
 def overdue_faults(state: State, line: Line, leaf: Leaf) -> Faults:
@@ -20,8 +20,9 @@ def overdue_faults(state: State, line: Line, leaf: Leaf) -> Faults:
         yield from _scheme_faults(state, leaf.text("name"))
         return
     keys = _touched(state, leaf)
-    about = (leaf.number("grantSeq"), leaf.number("fromSeq"))  # that it was over is a finding of its own
-    if any(not state.is_live(it) and it.seq not in about for key in keys for it in state.leases.near(key)):
+    over = [it for key in keys for it in state.leases.near(key) if not state.is_live(it)]
+    # That the lease or ticket it is about was over is a finding of its own.
+    if over and any(it.seq not in (leaf.number("grantSeq"), leaf.number("fromSeq")) for it in over):
         yield "expiry_missing", "a lease on these names was over, and its lease.expired comes first (7.7)"
     if state.ticket:
         near = [ticket for key in keys for ticket in state.tickets.near(key)]
@@ -29,7 +30,8 @@ def overdue_faults(state: State, line: Line, leaf: Leaf) -> Faults:
             yield "removal_missing", "a ticket on these names was over, and its wait.removed comes first (23.3)"
         if any(_is_reserving(state, ticket) for ticket in near):
             yield "reservation_missing", "a ticket on these names had to reserve first (23.8)"
-    yield from _delay_faults(state, line, keys)
+    if state.delays:
+        yield from _delay_faults(state, line, keys)
 
 
 def _scheme_faults(state: State, name: str) -> Faults:
@@ -44,9 +46,10 @@ def _scheme_faults(state: State, name: str) -> Faults:
 
 def _touched(state: State, leaf: Leaf) -> tuple[str, ...]:
     """Return the keys that a request names, by itself or by the id of a lease or ticket."""
-    single, value = leaf.text("resource"), leaf.value
+    value = leaf.value
     if "resources" in value:
-        return state.schemes.keys(resources_of(value))
+        return state.schemes.keys(names_in(leaf))
+    single = leaf.text("resource")
     keys = state.schemes.keys((single,)) if single else ()
     if "leaseId" in value:
         lease = state.lease.get(int(leaf.text("leaseId")[1:]))

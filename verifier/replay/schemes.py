@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from verifier.entries import is_mode_allowed, key_of, scheme_of
-from verifier.wire import JsonValue
+from verifier.wire import JsonObject, JsonValue
 
 
 class Scheme(NamedTuple):
@@ -26,12 +26,13 @@ class Scheme(NamedTuple):
 class Schemes:
     """Every scheme, set or not; `numbers` are the parameters of entry 0."""
 
-    __slots__ = ("_folding", "_set", "_unset")
+    __slots__ = ("_folding", "_rows", "_set", "_unset")
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._unset = Scheme("exclusive", False, False, numbers["lockDelayMs"], numbers["maxHoldMs"])
         self._set: dict[str, Scheme] = {}
         self._folding = 0  # how many schemes fold
+        self._rows: dict[str, JsonObject] = {}  # those made so far, by scheme
 
     def named(self, scheme: str) -> Scheme:
         return self._set.get(scheme, self._unset)
@@ -39,6 +40,7 @@ class Schemes:
     def put(self, scheme: str, values: Scheme) -> None:
         self._folding += values.is_folding - self.named(scheme).is_folding
         self._set[scheme] = values
+        self._rows.pop(scheme, None)
 
     def class_of(self, key: str) -> str:
         """Return the class of the scheme of a name or key."""
@@ -52,8 +54,15 @@ class Schemes:
 
     def rows(self, names: tuple[str, ...]) -> list[JsonValue]:
         """Return the member `schemes` of a lease on `names`."""
-        found = {name: self.named(name) for name in sorted({scheme_of(name) for name in names})}
-        return [{"class": it.scheme_class, "isFolding": it.is_folding, "name": name} for name, it in found.items()]
+        if len(names) == 1:
+            return [self._row(scheme_of(names[0]))]
+        return [self._row(scheme) for scheme in sorted({scheme_of(name) for name in names})]
+
+    def _row(self, scheme: str) -> JsonObject:
+        if scheme not in self._rows:
+            values = self.named(scheme)
+            self._rows[scheme] = {"class": values.scheme_class, "isFolding": values.is_folding, "name": scheme}
+        return self._rows[scheme]
 
     def lock_delay_ms(self, names: tuple[str, ...]) -> int:
         """Return how long others are kept out after a bad end: the longest of the schemes."""

@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from verifier.entries import Leaf
+
 Faults: TypeAlias = Iterator[tuple[str, str]]  # (code, text)
+
+
+def names_in(leaf: Leaf) -> tuple[str, ...]:
+    """Return the member `resources` of a leaf, which the table says is sorted; empty when it is absent."""
+    names = leaf.value.get("resources")
+    return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 class Ask(NamedTuple):

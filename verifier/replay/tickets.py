@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from sys import intern
 
-from verifier.entries import Leaf, resources_of
+from verifier.entries import Leaf
 from verifier.replay.decide import Refused, acquire, wait
 from verifier.replay.graph import closes_cycle
 from verifier.replay.leases import ttl_faults
 from verifier.replay.settle import may_reserve, pass_by
 from verifier.replay.state import State
-from verifier.replay.things import Ask, Faults, Lease, Ticket
+from verifier.replay.things import Ask, Faults, Lease, Ticket, names_in
 from verifier.replay.ways import Way, is_behind, is_claimable, is_free, others
 
 _CYCLE = ("softCycle", "cycle", "searchBounded")
@@ -21,7 +21,7 @@ _CYCLE = ("softCycle", "cycle", "searchBounded")
 
 def queued_faults(state: State, leaf: Leaf, nonce: str) -> Faults:
     """`wait.queued`: something is in the way, nothing refuses, and the graph of waits says the same."""
-    ask = state.ask(leaf.actor, resources_of(leaf.value), leaf.text("mode"))
+    ask = state.ask(leaf.actor, names_in(leaf), leaf.text("mode"))
     wanted = acquire(state, ask)
     if not isinstance(wanted, Way):
         name = "lease.extended" if isinstance(wanted, Lease) else wanted

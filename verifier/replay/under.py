@@ -71,17 +71,21 @@ class Index(Generic[Thing]):
         """Return the things that name exactly this key, the oldest first."""
         return self._at.get(key, ())
 
-    def near(self, key: str) -> Iterator[Thing]:
-        """Yield the things that name something overlapping `key`; one that names several may come again."""
+    def near(self, key: str) -> Iterable[Thing]:
+        """Return the things that name something overlapping `key`; one that names several may come again."""
+        if not self._trees and not is_tree(key):
+            return self._at.get(key, ())
+        return self._around(key)
+
+    def _around(self, key: str) -> Iterator[Thing]:
         at = self._at
         if is_tree(key):
             yield from self._below(key)
         elif key in at:
             yield from at[key]
-        if self._trees:
-            for tree in trees_over(key):
-                if tree in at and tree != key:
-                    yield from at[tree]
+        for tree in trees_over(key) if self._trees else ():
+            if tree in at and tree != key:
+                yield from at[tree]
 
     def _below(self, tree: str) -> Iterator[Thing]:
         """Yield what names the top of a sub-tree or anything in it."""

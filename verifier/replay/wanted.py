@@ -5,7 +5,7 @@ Source: docs/protocol.md 7.4 to 7.14, 10, 23, 26.3, 27.
 
 from __future__ import annotations
 
-from verifier.entries import Leaf, resources_of
+from verifier.entries import Leaf
 from verifier.replay.decide import (
     Refused,
     acquire,
@@ -23,7 +23,7 @@ from verifier.replay.judged import Judged
 from verifier.replay.leases import change_way
 from verifier.replay.setting import is_busy
 from verifier.replay.state import State
-from verifier.replay.things import Lease, Ticket
+from verifier.replay.things import Lease, Ticket, names_in
 from verifier.replay.ways import Way, is_claimable
 from verifier.wire import JsonObject
 
@@ -66,7 +66,7 @@ def _removal(is_operator: bool, is_there: bool) -> Refused | None:
 
 
 def _acquire(state: State, leaf: Leaf, nonce: str) -> object:
-    ask = state.ask(leaf.actor, resources_of(leaf.value), leaf.text("mode"))
+    ask = state.ask(leaf.actor, names_in(leaf), leaf.text("mode"))
     wanted = acquire(state, ask)
     if isinstance(wanted, Way):
         return wait(state, ask, wanted, nonce, None) if leaf.value["wait"] is True else refused(state, ask, wanted)
@@ -95,14 +95,14 @@ def _release(state: State, leaf: Leaf, created_s: int) -> Refused | None:
         return _blind_release(state, leaf, created_s)
     found = late(state, leaf.actor, lease_seq(leaf))
     if isinstance(found, Lease):
-        is_same = set(state.schemes.keys(resources_of(leaf.value))) == set(found.keys)
+        is_same = set(state.schemes.keys(names_in(leaf))) == set(found.keys)
         return None if is_same else Refused("lease_mismatch")
     return None if found.error == "lease_released" else found
 
 
 def _blind_release(state: State, leaf: Leaf, created_s: int) -> Refused | None:
     """A release that names no lease ends none that was granted after it was signed."""
-    ask = state.ask(leaf.actor, resources_of(leaf.value), "write")
+    ask = state.ask(leaf.actor, names_in(leaf), "write")
     return Refused("not_holder") if state.meant(ask, created_s) is None else None
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
-from verifier.entries import Leaf, may_share, resources_of
+from verifier.entries import Leaf, may_share
 from verifier.replay.state import State
-from verifier.replay.things import Ask, Delay, Lease, Ticket
+from verifier.replay.things import Ask, Delay, Lease, Ticket, names_in
 from verifier.replay.under import Index
 
 _Thing = TypeVar("_Thing", Lease, Delay, Ticket)
@@ -61,7 +61,7 @@ def leases_in(state: State, ask: Ask) -> list[Lease]:
     """Return the live leases in the way: the latest effective end first, then the lowest token."""
     found = {lease: None for lease in others(state, state.leases, ask) if state.is_live(lease)}
     if len(found) < 2:
-        return list(found)
+        return [*found]
     return sorted(found, key=lambda lease: (-state.end_ms(lease), lease.token))
 
 
@@ -107,7 +107,7 @@ def is_claimable(state: State, ticket: Ticket) -> bool:
 
 def overlapping(state: State, leaf: Leaf) -> list[Lease]:
     """Return the leases on anything that overlaps a name of a leaf, whoever has them and however they share."""
-    return [lease for key in state.schemes.keys(resources_of(leaf.value)) for lease in state.leases.near(key)]
+    return [lease for key in state.schemes.keys(names_in(leaf)) for lease in state.leases.near(key)]
 
 
 def is_first(state: State, ticket: Ticket) -> bool:
