@@ -15,6 +15,7 @@ import orjson
 
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
+from gateway.core.agent import OPERATOR_ACTIONS
 from gateway.core.intake import RawRequest, Rejection, SignedRequest, check_ttl, intake, is_inside_window
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
@@ -24,7 +25,7 @@ from gateway.ledger.parking import Spot
 from gateway.ledger.receipts import answer as render_answer
 from gateway.ledger.sequencer import Refused, Sequencer
 from keys.signing import SigningKey
-from verifier.entries import GIVE_UP_MS_MAX, is_assigned, resources_of
+from verifier.entries import is_assigned
 from verifier.wire import JsonObject, encode_base64, encode_canonical
 
 FIRST_USE_LIFE_S = 60
@@ -166,7 +167,7 @@ class Desk:
         parameters, now_ms = self._ledger.parameters, self._clock.now_ms()
         left_ms = request.expires * 1_000 + parameters.skew_ms - now_ms
         patience_ms = min(wait_ms, left_ms // 2)
-        ticket_id, view = str(request.body["ticketId"]), self._sequencer.view
+        ticket_id, view = request.text("ticketId"), self._sequencer.view
         return self._sequencer.parking.spot(view, ticket_id, request.actor, now_ms, patience_ms, parameters)
 
     def _verified(self, raw: RawRequest, action: Action) -> SignedRequest:
@@ -182,7 +183,7 @@ class Desk:
     def _is_known(self, did: str, action: Action) -> bool:
         """Say whether the core would know this key; strangers end here, so that they can't fill the queue."""
         view = self._sequencer.view
-        is_operator = action.signer == "operator" and view.get(operator_key(did)) is not None
+        is_operator = action.name in OPERATOR_ACTIONS and view.get(operator_key(did)) is not None
         return is_operator or view.get(agent_key(did)) is not None
 
     async def _enrol(self, did: str) -> None:
@@ -201,8 +202,10 @@ def decision_cost(resource_count: int) -> int:
 
 def check_give_up(request: SignedRequest, wait_max_ms: int) -> None:
     """Raise Rejection unless a request that would wait gives up within this ledger's own bound, stated in entry 0."""
-    give_up_ms = request.body.get("giveUpMs", GIVE_UP_MS_MAX)
-    if request.body.get("wait") is True and not (isinstance(give_up_ms, int) and give_up_ms <= wait_max_ms):
+    if request.action != "lease.acquire" or not request.flag("wait"):
+        return
+    give_up_ms = request.number("giveUpMs")
+    if give_up_ms > wait_max_ms:
         raise Rejection(
             "member_invalid", f"giveUpMs must be at most {wait_max_ms:,} on this ledger, not {give_up_ms}; state it"
         )
@@ -213,7 +216,7 @@ def check_assigned(request: SignedRequest) -> None:
 
     A later version may find that its normal form is another one; then two spellings would have been two names.
     """
-    if not all(map(is_assigned, resources_of(request.body))):
+    if not all(map(is_assigned, request.resources)):
         known = f"Unicode {unicodedata.unidata_version}"
         raise Rejection("member_invalid", f"a resource has a character that {known} does not know; choose another name")
 

@@ -10,15 +10,17 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.core.state import Agent, Lease, Waits
+from gateway.core.state import Agent, Lease, Principal, Scheme, Ticket, Waits
 from gateway.store.contract import RecordChange
 from gateway.store.recent import SEAL_KEYS
 from gateway.store.sqlite import SqliteStore
-from tests.core.requests import acquire, did_of, remove
+from tests.core.requests import acquire, did_of, release, remove, set_scheme
 from tests.store.exercise import Writer
 from tests.world import World
 
-VIEWS: dict[str, type[Lease] | type[Waits] | type[Agent]] = {"leases": Lease, "waits": Waits, "agents": Agent}
+VIEWS: dict[str, Any] = {
+    "leases": Lease, "waits": Waits, "agents": Agent, "tickets": Ticket, "schemes": Scheme, "trust": Principal,
+}  # fmt: skip
 
 
 def look(path: Path, query: str) -> list[tuple[Any, ...]]:
@@ -42,15 +44,23 @@ async def test_the_views_show_the_live_records_of_a_running_gateway(tmp_path: Pa
     await world.start()
     await world.acquire("A", "lock:1", "lock:2")
     await world.ask(acquire("B", "lock:1"))
+    await world.ask(acquire("B", "lock:2", wait=True))
+    await world.ask(set_scheme("op", "doc", "read-safe", world.clock.wall, isFolding=True))
+    await world.acquire("A", "lock:3")
+    world.clock.advance(5_000)
+    await world.ask(release("A", "lock:3", at_ms=world.clock.wall))
     await world.ask(remove("op", "C", world.clock.wall))
     records = [record for _, record in world.sequencer.view.scan("")]
     for view, kind in VIEWS.items():
         found = look(world.path, f"SELECT * FROM {view}")
         expected = [tuple(record) for record in records if isinstance(record, kind)]
-        if view == "leases":
+        if "resources" in kind._fields:
             found = [(*row[:4], tuple(orjson.loads(row[4])), *row[5:]) for row in found]
         assert sorted(found) == sorted(expected) != []
-    assert dict(look(world.path, "SELECT did, removed_seq FROM agents"))[did_of("C")] == 8
+    assert dict(look(world.path, "SELECT did, removed_seq FROM agents"))[did_of("C")] is not None
+    assert dict(look(world.path, "SELECT did, trust FROM trust"))[did_of("A")] == 50_500
+    assert look(world.path, "SELECT is_folding FROM schemes") == [(1,)]
+    world.audit()
     await world.stop()
 
 

@@ -1,5 +1,6 @@
 """The desk by itself: what is checked in which order, and what a first use on a throw-away ledger signs."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,9 @@ from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.intake import RawRequest, Rejection, SignedRequest, intake, is_inside_window
 from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
-from gateway.core.state import Agent, Operator, Parameters
+from gateway.core.state import Agent, Operator, Parameters, Ticket, agent_key, ticket_key
 from gateway.ledger.history import Answer
+from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Refused
 from gateway.service import Allowance, Desk, FirstUse, Ledger
 from gateway.web.limits import Buckets, RateLimited
@@ -50,6 +52,7 @@ class Sequencer:
         self.events = events
         self.records: dict[str, object] = {f"operator/{OPERATOR.did}": Operator(OPERATOR.did)}
         self.requests: list[SignedRequest] = []
+        self.parking = Parking()
 
     @property
     def view(self) -> "Sequencer":
@@ -133,14 +136,17 @@ async def test_a_key_over_its_rate_costs_no_queue() -> None:
     assert events == ["take 1"]
 
 
+def signed(key: SigningKey, action: str, *, life_s: int = 15, **members: Any) -> RawRequest:
+    body = encode_canonical({"actorDid": key.did, "ledger": LEDGER.origin, **members})
+    anchor = f"{LEDGER.origin} 1 {encode_base64(LEDGER.genesis)}"
+    draft = Draft("POST", "a.example", ACTIONS[action].path, "", anchor, body, "k")
+    fields = sign_request(draft, key, created_s=NOW_MS // 1000, nonce=new_nonce(), life_s=life_s)
+    return RawRequest("POST", "a.example", draft.path, "?", tuple(fields.items()), body)
+
+
 def acquire(key: SigningKey) -> RawRequest:
     """A stranger's request for two hundred resources."""
-    names = [f"lock:{number}" for number in range(200)]
-    body = encode_canonical({"actorDid": key.did, "ledger": LEDGER.origin, "resources": [*names]})
-    anchor = f"{LEDGER.origin} 1 {encode_base64(LEDGER.genesis)}"
-    draft = Draft("POST", "a.example", ACTIONS["lease.acquire"].path, "", anchor, body, "k")
-    fields = sign_request(draft, key, created_s=NOW_MS // 1000, nonce=new_nonce())
-    return RawRequest("POST", "a.example", draft.path, "?", tuple(fields.items()), body)
+    return signed(key, "lease.acquire", resources=[f"lock:{number}" for number in range(200)])
 
 
 async def test_a_stranger_is_enrolled_on_a_throw_away_ledger_once_then_decided() -> None:
@@ -181,3 +187,123 @@ def test_the_memory_for_copies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(4):
         allowance.take(intake(enrolment(), origin=LEDGER.origin, authorities=LEDGER.authorities, action="agent.add"))
     assert (len(allowance._seen), len(allowance._seen_before)) == (0, 2)
+
+
+# -- claims that wait --------------------------------------------------------------------------------------------------
+
+
+def waiting_desk(events: list[str]) -> tuple[Desk, Sequencer]:
+    """Return a desk where the worker has a ticket that only waits, and the sequencer behind it."""
+    sequencer = Sequencer(events)
+    ticket = Ticket(
+        "T7", WORKER.did, WORKER.did, WORKER.did, ("lock:x",), "write", 30_000, 7, NOW_MS,
+        poll_by_ms=NOW_MS + 30_000, give_up_by_ms=NOW_MS + 3_600_000,
+    )  # fmt: skip
+    sequencer.records |= {agent_key(WORKER.did): Agent(WORKER.did, None, 1, None), ticket_key("T7"): ticket}
+    behind: Any = sequencer
+    return Desk(behind, LEDGER, Clock(), Limiter(events), None), sequencer
+
+
+async def parked(sequencer: Sequencer) -> None:
+    async with asyncio.timeout(5):
+        while not len(sequencer.parking):  # noqa: ASYNC110  # turns of the loop: parking tells nobody who enters
+            await asyncio.sleep(0)
+
+
+async def test_a_claim_that_waits_is_rated_when_it_comes_and_decided_when_its_turn_does() -> None:
+    events: list[str] = []
+    here, sequencer = waiting_desk(events)
+    raw = signed(WORKER, "wait.claim", ticketId="T7")
+    task = asyncio.create_task(here.decide(raw, ACTIONS["wait.claim"], wait_ms=20_000))
+    await parked(sequencer)
+    assert events == ["take 1"]
+    sequencer.parking.wake_all()
+    assert (await task).held_ms == 10_000
+    assert events == ["take 1", "submit wait.claim"]
+
+
+async def test_a_claim_without_a_wish_and_any_other_request_are_decided_at_once() -> None:
+    events: list[str] = []
+    here, sequencer = waiting_desk(events)
+    assert (await here.decide(signed(WORKER, "wait.claim", ticketId="T7"), ACTIONS["wait.claim"])).held_ms == 0
+    raw = signed(WORKER, "wait.cancel", ticketId="T7")
+    assert (await here.decide(raw, ACTIONS["wait.cancel"], wait_ms=20_000)).held_ms == 0
+    assert (events, sequencer.parking.tally.parked) == (
+        ["take 1", "submit wait.claim", "take 1", "submit wait.cancel"], 0,
+    )  # fmt: skip
+
+
+async def test_a_signature_must_still_count_when_its_claim_is_decided() -> None:
+    """One second to live and 30 of skew: it waits for half of what is left."""
+    events: list[str] = []
+    here, sequencer = waiting_desk(events)
+    late: Any = Clock(NOW_MS + 29_000)
+    here._clock = late
+    ticket = sequencer.records[ticket_key("T7")]
+    assert isinstance(ticket, Ticket)
+    sequencer.records[ticket_key("T7")] = ticket._replace(poll_by_ms=NOW_MS + 59_000)
+    raw = signed(WORKER, "wait.claim", life_s=1, ticketId="T7")
+    task = asyncio.create_task(here.decide(raw, ACTIONS["wait.claim"], wait_ms=20_000))
+    await parked(sequencer)
+    sequencer.parking.wake_all()
+    assert (await task).held_ms == 1_000
+
+
+async def test_a_copy_of_a_claim_is_decided_at_once() -> None:
+    events: list[str] = []
+    here, sequencer = waiting_desk(events)
+    raw = signed(WORKER, "wait.claim", ticketId="T7")
+    await here.decide(raw, ACTIONS["wait.claim"])
+    assert (await here.decide(raw, ACTIONS["wait.claim"], wait_ms=20_000)).held_ms == 0
+    assert sequencer.parking.tally.parked == 0
+
+
+async def test_an_operator_may_offer_a_lease_although_it_is_no_agent() -> None:
+    events: list[str] = []
+    members = {"leaseId": "L7", "seenToken": 7, "toDid": WORKER.did, "reason": "x"}
+    await desk(events, is_dev=False).decide(signed(OPERATOR, "lease.transfer", **members), ACTIONS["lease.transfer"])
+    with pytest.raises(Refused):
+        await desk(events, is_dev=False).decide(
+            signed(OPERATOR, "lease.acquire", resource="a:b"), ACTIONS["lease.acquire"]
+        )
+    assert events == ["take 1", "submit lease.transfer"]
+
+
+@pytest.mark.parametrize(
+    ("members", "is_good"),
+    [
+        ({"resource": "a:b"}, True),
+        ({"resource": "a:b", "wait": False}, True),
+        ({"resource": "a:b", "wait": True}, False),
+        ({"resource": "a:b", "wait": True, "giveUpMs": 60_000}, True),
+        ({"resource": "a:b", "wait": True, "giveUpMs": 60_001}, False),
+        ({"resource": "a:\u00e9"}, True),
+        ({"resource": "a:\u0378"}, False),
+        ({"resources": ["a:b", "a:\u0378/**"]}, False),
+    ],
+)
+async def test_what_entry_0_and_this_unicode_allow_is_asked_before_any_rate(
+    members: dict[str, Any], is_good: bool
+) -> None:
+    events: list[str] = []
+    here = waiting_desk(events)[0]
+    here._ledger = replace(LEDGER, parameters=Parameters(wait_max_ms=60_000))
+    try:
+        await here.decide(signed(WORKER, "lease.acquire", **members), ACTIONS["lease.acquire"])
+    except Rejection as rejection:
+        assert (rejection.code, is_good, events) == ("member_invalid", False, [])
+    else:
+        assert is_good and events == ["take 1", "submit lease.acquire"]
+
+
+async def test_a_refusal_is_told_with_its_name_and_its_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaf: JsonObject = {"type": "tallystick/lease.refused/1", "error": "lease_held", "retryAfterMs": 25, "seq": 7}
+
+    async def refused(self: Sequencer, request: SignedRequest, action: Action) -> Answer:
+        return Answer(7, 409, encode_canonical(leaf), bytes(64), "key", b"note", ())
+
+    monkeypatch.setattr(Sequencer, "submit", refused)
+    answered = await waiting_desk([])[0].decide(
+        signed(WORKER, "lease.acquire", resource="a:b"), ACTIONS["lease.acquire"]
+    )
+    assert (answered.status, answered.error, answered.retry_after_ms, answered.held_ms) == (409, "lease_held", 25, 0)

@@ -15,7 +15,7 @@ from gateway.core.intake import SignedRequest
 from gateway.errors import Busy, Fatal, StoreOwned
 from gateway.ledger.history import Answer
 from gateway.store.contract import StoredBatch, StoredHead
-from gateway.store.sqlite import SqliteStore
+from gateway.store.sqlite import Reader, SqliteStore
 from gateway.web.limits import Deadlines
 from keys.files import KeyFileError
 from tests.web.test_problems import check_problem
@@ -96,6 +96,24 @@ async def test_a_second_gateway_on_the_same_ledger_is_told_who_has_it(public: Wo
         async with running(public.folder, SETTINGS):
             raise AssertionError("it must not start")
     assert (await public.get("/readyz")).status == 200
+
+
+async def test_a_ledger_of_other_rules_is_refused_at_start_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an older version decided is decided again by its rules, or by nobody's."""
+    make(tmp_path / "data")
+    path = tmp_path / "data" / "ledger.sqlite3"
+    (leaf,) = (entry.leaf for entry in Reader(path).entries(0, 1))
+    assert leaf.count(b'"rules":2') == 1
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TRIGGER entry_is_history")
+        database.execute("UPDATE entry SET leaf = ?", (leaf.replace(b'"rules":2', b'"rules":1'),))
+    database.close()
+    for _ in range(2):  # the second start finds the file free
+        with pytest.raises(StartError, match=r"opened with rules 1, .* rules 2; make a new ledger .* or serve it with"):
+            async with running(tmp_path / "data", SETTINGS):
+                raise AssertionError("it must not start")
 
 
 async def test_keys_of_another_ledger_are_refused_at_start(tmp_path: Path) -> None:

@@ -10,7 +10,15 @@ from aiohttp import http_parser
 
 from gateway.config import Settings
 from gateway.service import decision_cost
-from gateway.web.limits import BODY_BYTES_MAX, HEADERS_MAX, Buckets, RateLimited, UnsafeParser, require_c_parser
+from gateway.web.limits import (
+    BODY_BYTES_MAX,
+    HEADERS_MAX,
+    Buckets,
+    Deadlines,
+    RateLimited,
+    UnsafeParser,
+    require_c_parser,
+)
 from tests.web.test_problems import check_problem
 from tests.web.world import AUTHORITY, Message, World, make, parse_reply, send_raw, world
 
@@ -137,6 +145,24 @@ def test_the_gateway_refuses_to_start_without_the_c_parser(monkeypatch: pytest.M
     monkeypatch.setattr(http_parser, "HttpRequestParser", http_parser.HttpRequestParserPy)
     with pytest.raises(UnsafeParser, match="C parser"):
         require_c_parser()
+
+
+async def test_a_deadline_can_be_moved_for_a_route_that_keeps_its_client_waiting() -> None:
+    deadlines, reached = Deadlines(0.05), []
+
+    async def work(name: str, more_s: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        deadlines.begin(task)
+        deadlines.extend(task, more_s)
+        try:
+            await asyncio.sleep(0.4)
+            reached.append(name)
+        finally:
+            deadlines.end(task)
+
+    await asyncio.gather(work("long", 60), work("short", 0), return_exceptions=True)
+    assert reached == ["long"]
 
 
 class ManualClock:

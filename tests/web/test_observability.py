@@ -116,6 +116,41 @@ async def test_metrics_are_on_a_port_of_their_own_and_count_what_happened(tmp_pa
     assert place.agents["a"].did not in reply.body.decode(), "labels come from our tables only"
 
 
+async def test_metrics_show_the_line_those_who_are_parked_and_what_became_of_them(tmp_path: Path) -> None:
+    made = make(tmp_path / "data", poll_ms=3_000)
+    async with world(tmp_path / "data", made, metrics_port=free_port()) as place:
+        held = (await place.acquire("a", "lock:x")).json["lease"]
+        await place.acquire("b", "lock:y")
+        tickets = [(await place.acquire(name, "lock:x", wait=True)).json["ticket"]["ticketId"] for name in "bc"]
+        assert (await place.acquire("a", "lock:y")).json["error"] == "deadlock"
+        claim = place.signed(place.agents["b"], "wait.claim", ticketId=tickets[0])
+        assert (await place.send(claim.adding("Prefer", "wait=1"))).status == 202
+        await place.ask("a", "lease.release", resource="lock:x", leaseId=held["leaseId"])
+        reply = await send_raw(
+            place.gateway.metrics_url.removesuffix("/metrics"),
+            b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        )
+        place.audit()
+    found = {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(reply.body.decode())
+        for sample in family.samples
+    }
+    assert found[("tallystick_tickets",)] == 2
+    assert found[("tallystick_tickets_offered",)] == 1
+    assert found[("tallystick_parked",)] == 0
+    assert [found[(f"tallystick_parked_{name}_total",)] for name in ("parked", "woken", "lapsed", "left")] == [
+        1,
+        0,
+        1,
+        0,
+    ]
+    assert found["tallystick_entries_total", "wait.queued"] == 2
+    assert found["tallystick_entries_total", "wait.offered"] == 1
+    assert found["tallystick_requests_total", "409", "deadlock", "lease.acquire"] == 1
+    assert found["tallystick_requests_total", "", "202", "wait.claim"] == 1
+
+
 def test_times_are_counted_into_every_bucket_that_holds_them() -> None:
     metrics = Metrics()
     for seconds in (0.0, 0.001, 0.0011, 0.3, 7.0):

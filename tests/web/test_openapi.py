@@ -1,5 +1,7 @@
 """The OpenAPI document is valid, complete, and true of what the gateway serves."""
 
+from typing import Any
+
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from gateway.actions import ACTIONS
@@ -7,7 +9,7 @@ from gateway.core.refusal import TABLE
 from gateway.web.openapi import openapi
 from gateway.web.problem import ROWS
 from tests.web.world import ORIGIN, World
-from verifier.entries import ACTION_BODIES, ACTION_PATHS, ENTRY_TYPES, body_schema
+from verifier.entries import ACTION_BODIES, ACTION_PATHS, ENTRY_TYPES, body_schema, full_type
 
 
 def test_the_document_is_valid_openapi_31() -> None:
@@ -47,6 +49,48 @@ def test_every_problem_code_is_in_the_schema_and_no_name_means_two_things() -> N
     assert set(codes) == set(ROWS) | unreceipted
     assert set(ROWS) & {row.name for row in TABLE} == {"outside_window"}
     assert ROWS["outside_window"].status == next(row.status for row in TABLE if row.name == "outside_window")
+
+
+def operation_of(name: str) -> Any:
+    action, paths = ACTIONS[name], openapi(ORIGIN)["paths"]
+    assert isinstance(paths, dict)
+    return paths[action.path][action.method.lower()]
+
+
+def test_what_leaves_the_asker_waiting_is_told_apart_from_what_is_granted() -> None:
+    for name, waiting, done in (
+        ("lease.acquire", ["wait.queued"], ["lease.granted", "lease.extended"]),
+        ("wait.claim", ["wait.polled"], ["lease.claimed"]),
+    ):
+        answers = operation_of(name)["responses"]
+        for status, leaves in (("202", waiting), ("200", done)):
+            schema = answers[status]["content"]["application/json"]["schema"]
+            assert schema["x-tallystick-leaves"] == [full_type(leaf) for leaf in leaves]
+    others = [name for name, action in ACTIONS.items() if "202" in operation_of(name)["responses"]]
+    assert others == ["lease.acquire", "wait.claim"]
+
+
+def test_refusals_have_their_own_shape_and_say_when_to_come_back() -> None:
+    components: Any = openapi(ORIGIN)["components"]
+    refusal = components["schemas"]["Refusal"]["properties"]
+    assert refusal["error"]["enum"] == sorted(row.name for row in TABLE if row.is_receipted)
+    assert {"conflict", "cycle", "acquireOrder", "ahead", "ticketId", "delayUntilMs", "retryAfterMs"} < set(refusal)
+    for action in ACTIONS.values():
+        answers = operation_of(action.name)["responses"]
+        if action.kind == "decision":
+            assert all("Retry-After" in answers[status]["headers"] for status in ("409", "429"))
+            leaves = answers["409"]["content"]["application/json"]["schema"]["x-tallystick-leaves"]
+            assert leaves and all(leaf.endswith(".refused/1") for leaf in leaves)
+
+
+def test_the_wish_to_wait_is_a_header_of_claims_alone() -> None:
+    asking = [
+        action.name
+        for action in ACTIONS.values()
+        if any(row["name"] == "Prefer" for row in operation_of(action.name)["parameters"])
+    ]
+    assert asking == ["wait.claim"]
+    assert "Preference-Applied" in operation_of("wait.claim")["responses"]["200"]["headers"]
 
 
 async def test_every_path_of_the_document_is_served(public: World) -> None:

@@ -183,6 +183,59 @@ async def test_the_wait_view_shows_holder_and_waiter(public: World) -> None:
     check_problem(await public.get("/api/v1/acp/coordination/wait?colour=red"), "query_malformed", 400)
 
 
+async def test_the_wait_view_shows_the_line_and_who_holds_the_tree_around_a_name(public: World) -> None:
+    await public.acquire("a", "repo:app/**")
+    for name in "bc":
+        assert (await public.acquire(name, "repo:app/src/a.py", wait=True)).status == 202
+    for query in ("", "?resource=repo:app/src/a.py", "?resource=repo%3Aapp%2Fsrc%2Fa.py"):
+        rows = (await public.get(f"/api/v1/acp/coordination/wait{query}")).json["resources"]
+        row = next(row for row in rows if row["resource"] == "repo:app/src/a.py")
+        assert [(lease["holder"], lease["heldAs"]) for lease in row["leases"]] == [
+            (public.agents["a"].did, "repo:app/**")
+        ]
+        assert [(ticket["position"], ticket["actor"], ticket["state"]) for ticket in row["queue"]] == [
+            (1, public.agents["b"].did, "queued"), (2, public.agents["c"].did, "queued"),
+        ]  # fmt: skip
+    public.audit()
+
+
+@pytest.mark.parametrize("name", ["", "lock", "lock:", "lock:a//b", "lock:*", "lock:%FF", "a:" + "b/" * 40 + "c"])
+async def test_a_name_that_nobody_can_hold_is_not_looked_for(public: World, name: str) -> None:
+    reply = await public.get(f"/api/v1/acp/coordination/wait?resource={name}")
+    check_problem(reply, "query_malformed", 400)
+
+
+async def test_schemes_are_listed_as_operators_set_them(public: World) -> None:
+    assert (await public.get("/api/v1/acp/schemes")).json == {"ok": True, "schemes": []}
+    members = {"name": "doc", "class": "read-safe", "isFolding": True, "maxHoldMs": 60_000}
+    reply = await public.ask("op", "scheme.set", **members)
+    assert reply.status == 200, reply.body
+    assert (await public.get("/api/v1/acp/schemes")).json["schemes"] == [
+        {**members, "isUnicode": False, "lockDelayMs": 0, "seq": 3}
+    ]
+    public.audit()
+
+
+async def test_trust_is_shown_with_the_entry_that_changed_it(public: World) -> None:
+    """Scenario 47: fresh keys start where entry 0 says; the history is in the ledger."""
+    path, key = "/api/v1/acp/coordination/trust", await public.agent("a")
+    reply = await public.get(f"{path}?did={key.did}")
+    found = reply.json
+    now_ms = found.pop("nowMs")
+    assert found == {"ok": True, "did": key.did, "trust": 50_000, "lastSeq": None}
+    assert abs(now_ms - time.time() * 1_000) < 60_000
+    for query in ("", "?did=", "?did=me", "?holder=" + key.did, f"?did={key.did}&x=1", "?did=did:key:z6Mk"):
+        check_problem(await public.get(path + query), "query_malformed", 400)
+
+
+async def test_on_a_members_ledger_only_members_see_schemes_and_trust(members: World) -> None:
+    key = await members.agent("a")
+    for path in ("/api/v1/acp/schemes", f"/api/v1/acp/coordination/trust?did={key.did}"):
+        check_problem(await members.get(path), "signature_missing", 401)
+        reply = await members.send(members.signed_read(key, path))
+        assert (reply.status, reply.headers["cache-control"]) == (200, "private, no-store")
+
+
 async def test_my_leases_need_my_signature_also_on_a_public_ledger(public: World) -> None:
     await public.acquire("a", "lock:x")
     target = "/api/v1/acp/coordination/leases?holder=me"

@@ -9,12 +9,15 @@ import pytest
 
 from gateway.store.contract import StoredBatch, StoredHead
 from gateway.store.sqlite import SqliteStore
+from keys.signing import SigningKey
 from tests.web.world import World, make, world
 
 WAIT = "/api/v1/acp/coordination/wait"
+KEY = SigningKey(b"\x01" * 32).did.removeprefix("did:key:")
 READS = (
     "/livez", "/readyz", "/openapi.json", "/main/checkpoint", "/main/tile/0/000.p/1", "/main/tile/entries/000.p/1",
-    "/api/v1/acp/ledger/receipts/0", "/api/v1/acp/agents", WAIT, "/.well-known/tallystick-keys",
+    "/api/v1/acp/ledger/receipts/0", "/api/v1/acp/agents", "/api/v1/acp/schemes", WAIT, f"{WAIT}?resource=lock:x",
+    f"/api/v1/acp/coordination/trust?did=did:key:{KEY}", "/.well-known/tallystick-keys",
 )  # fmt: skip
 
 

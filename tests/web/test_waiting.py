@@ -20,13 +20,13 @@ from tests.web.test_lifecycle import read_reply, send_only
 from tests.web.test_problems import check_problem
 from tests.web.world import Reply, World, make, world
 
-FAST = {"sweep_ms": 20}
+SWEEP_MS = 20
 PATIENCE_S = 20.0  # nothing here takes that long unless it hangs
 
 
 @asynccontextmanager
 async def fast(folder: Path, **parameters: int) -> AsyncIterator[World]:
-    made = make(folder / "data", **{**FAST, **parameters})
+    made = make(folder / "data", sweep_ms=SWEEP_MS, **parameters)
     async with world(folder / "data", made) as place:
         yield place
         place.audit()
@@ -330,7 +330,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind_and_keeps_its_place
 
 async def test_a_stop_sends_parked_claims_away_at_once_and_their_tickets_live_on(tmp_path: Path) -> None:
     """Scenarios 18, 45: stop, start, and everybody goes on where they were."""
-    made = make(tmp_path / "data", **FAST)
+    made = make(tmp_path / "data", sweep_ms=SWEEP_MS)
     async with world(tmp_path / "data", made) as place:
         held = leaf_of(await place.acquire("a", "lock:x"))
         names = [f"w{number}" for number in range(10)]
@@ -365,7 +365,7 @@ async def test_while_draining_no_claim_is_parked(place: World) -> None:
 
 
 async def test_a_gateway_that_fails_tells_those_who_are_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make(tmp_path / "data", **FAST)
+    made = make(tmp_path / "data", sweep_ms=SWEEP_MS)
     async with world(tmp_path / "data", made) as place:
         await place.acquire("a", "lock:x")
         ticket_id = await queue(place, "b", "lock:x")
@@ -386,7 +386,7 @@ async def test_claims_wait_on_half_of_the_connections_and_leave_the_others_to_th
     tmp_path: Path,
 ) -> None:
     """Scenario L34: who waits never delays a release."""
-    made = make(tmp_path / "data", **FAST)
+    made = make(tmp_path / "data", sweep_ms=SWEEP_MS)
     async with world(tmp_path / "data", made, connections_max=8) as place:
         held = leaf_of(await place.acquire("a", "lock:x"))
         names = [f"w{number}" for number in range(5)]

@@ -144,7 +144,7 @@ class World:
     async def get(self, target: str) -> Reply:
         return await self.send(Message("GET", target, (("host", AUTHORITY),)))
 
-    async def ask(self, name: str, action: str, **options: Any) -> Reply:
+    async def ask(self, name: str, action: str, /, **options: Any) -> Reply:
         """Let an agent ask for `action`; `op` is the operator."""
         key = self.operator if name == "op" else await self.agent(name)
         return await self.send(self.signed(key, action, **options))
