@@ -10,7 +10,7 @@ from gateway.client.agent import Agent
 from gateway.client.errors import NotEnrolled
 from gateway.client.exits import DONE
 from gateway.client.receipts import VerifiedReceipt
-from gateway.client.terminal import add_home, command_parser, patient, perform
+from gateway.client.terminal import OPERATOR_HELP, add_home, command_parser, patient, perform
 from keys.did import parse_public_key
 from verifier.did import encode_did
 from verifier.entries import LABEL
@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (add, remove):
         command.add_argument("key", metavar="DID", help="a did:key, a vkey, or the text of an ssh-ed25519 public key")
     for command in (add, listing, remove):
-        add_home(command, "the operator's profile, such as DATA/operator")
+        add_home(command, OPERATOR_HELP)
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

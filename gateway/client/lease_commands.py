@@ -18,7 +18,16 @@ from gateway.client.errors import NotHeld, StillWaiting
 from gateway.client.exits import DONE
 from gateway.client.line import poll_until
 from gateway.client.outcome import add_receipt, check_receipt_path, done
-from gateway.client.terminal import Handler, command_parser, duration_ms, home_option, patient, sub_parser
+from gateway.client.terminal import (
+    OPERATOR_HELP,
+    PROFILE_HELP,
+    Handler,
+    command_parser,
+    duration_ms,
+    home_option,
+    patient,
+    sub_parser,
+)
 from gateway.client.trust import Grant
 from gateway.client.words import shown_moment, texts
 from verifier.entries import (
@@ -44,7 +53,8 @@ def lease_parser() -> tuple[argparse.ArgumentParser, Handler]:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(_VERBS))
     for name, (action, handler) in _VERBS.items():
         row = ACTIONS[action]
-        verb = sub_parser(verbs, name, row.summary, row.description)
+        profile = OPERATOR_HELP if row.signer == "operator" else PROFILE_HELP
+        verb = sub_parser(verbs, name, row.summary, row.description, profile)
         _add_members(verb, action)
         verb.set_defaults(handler=handler)
     _add_waiting(verbs.choices["acquire"])

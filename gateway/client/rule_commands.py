@@ -11,7 +11,7 @@ from gateway.client.errors import AnswerRefused
 from gateway.client.exits import DONE
 from gateway.client.outcome import add_receipt, check_receipt_path, done
 from gateway.client.score import TrustChange
-from gateway.client.terminal import Handler, add_home, command_parser, duration_ms, patient, sub_parser
+from gateway.client.terminal import OPERATOR_HELP, Handler, add_home, command_parser, duration_ms, patient, sub_parser
 from gateway.client.words import points, scheme_line, trust_line
 from verifier.entries import CLASSES, DID, LOCK_DELAY_MS, MAX_HOLD_MS, SCHEME
 from verifier.wire import JsonObject, Malformed
@@ -25,7 +25,8 @@ def scheme_parser() -> tuple[argparse.ArgumentParser, Handler]:
     """Return the parser of `tallystick scheme`."""
     parser = command_parser("scheme", "Say what the names of a scheme mean and who may share them, or list that.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="set|list")
-    _add_set(sub_parser(verbs, "set", ACTIONS["scheme.set"].summary, ACTIONS["scheme.set"].description))
+    row = ACTIONS["scheme.set"]
+    _add_set(sub_parser(verbs, "set", row.summary, row.description, OPERATOR_HELP))
     listing = sub_parser(verbs, "list", ACTIONS["scheme.list"].summary, ACTIONS["scheme.list"].description)
     listing.set_defaults(handler=_list)
     return parser, lambda arguments: arguments.handler(arguments)

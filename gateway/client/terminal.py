@@ -29,6 +29,7 @@ from verifier.wire import Malformed
 
 Handler = Callable[[argparse.Namespace], Coroutine[object, object, int]]
 
+PROFILE_HELP, OPERATOR_HELP = "the profile", "the operator's profile, such as DATA/operator"
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h)", re.ASCII)
 _ADVISED = re.compile(r"tallystick (?:lease list|wait(?: claim T\d+| cancel T\d+)?|agent list)\b")
@@ -108,13 +109,17 @@ def command_parser(command: str, description: str, hint: str = "") -> argparse.A
 
 
 def sub_parser(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, description: str
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    description: str,
+    profile: str = PROFILE_HELP,
 ) -> argparse.ArgumentParser:
     """Add the parser of one verb, with --home and --json."""
     verb = verbs.add_parser(
         name, help=summary, description=f"{summary}. {description}", epilog=exit_table(), formatter_class=_Formatter
     )
-    add_home(verb)
+    add_home(verb, profile)
     verb.add_argument("--json", action="store_true", help="print JSON")
     return verb
 
@@ -128,7 +133,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return argparse.HelpFormatter._fill_text(self, text, width, indent)
 
 
-def add_home(parser: argparse.ArgumentParser, what: str = "the profile") -> None:
+def add_home(parser: argparse.ArgumentParser, what: str = PROFILE_HELP) -> None:
     """Add --home DIR."""
     parser.add_argument(
         "--home", type=Path, default=default_home(), metavar="DIR",
