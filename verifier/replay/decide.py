@@ -96,7 +96,7 @@ def refused(state: State, ask: Ask, way: Way, *, may_deadlock: bool = True) -> R
         told |= {"holder": delay.actor, "delayUntilMs": state.end_ms(delay), "endedSeq": delay.seq}
         return Refused("lock_delayed", told, ask.names[0])
     ticket = way.tickets[0]
-    name = meeting(ask, ticket)[0]
+    name = meeting(state, ask, ticket)[0]
     ahead: JsonObject = {"ticketId": f"T{ticket.seq}", "actor": ticket.actor, "resource": name}
     ahead |= {"mode": ticket.mode, "queuedAtMs": ticket.queued_at_ms}
     told = {"ahead": ahead, **_advice(state, ask, name, state.end_ms(ticket) - state.now_ms)}
@@ -135,7 +135,7 @@ def is_full(state: State, ask: Ask) -> bool:
 
 def naming(state: State, ask: Ask, lease: Lease) -> JsonObject:
     """Return how a refusal names a lease: `holder`, `holderName` where it has one, `conflict`."""
-    name, held_as = meeting(ask, lease)
+    name, held_as = meeting(state, ask, lease)
     conflict: JsonObject = {
         "leaseId": f"L{lease.seq}",
         "resource": name,
@@ -152,7 +152,7 @@ def naming(state: State, ask: Ask, lease: Lease) -> JsonObject:
 def _held(state: State, ask: Ask, leases: list[Lease], found: Found) -> Refused:
     lease = leases[0]
     told = naming(state, ask, lease)
-    name = meeting(ask, lease)[0]
+    name = meeting(state, ask, lease)[0]
     told |= {"conflicts": len(leases), **_advice(state, ask, name, state.end_ms(lease) - state.now_ms)}
     if found.cycle is None:
         return Refused("lease_held", told | ({"searchBounded": True} if found.is_bounded else {}), name, ask.mode)

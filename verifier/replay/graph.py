@@ -92,7 +92,7 @@ def _search(state: State, newcomer: Wait, edges: Edges, *, is_plain: bool) -> Fo
         return edge.to.actor == start and isinstance(edge.to, Lease)
 
     cycle, is_bounded = _walk(state, start, onward, edges([newcomer]), is_back)
-    return Found(None, is_bounded) if cycle is None else _told(cycle)
+    return Found(None, is_bounded) if cycle is None else _told(state, cycle)
 
 
 def _walk(
@@ -127,18 +127,18 @@ def _walk(
     return None, False
 
 
-def _told(cycle: list[Edge]) -> Found:
-    rows = [_row(edge) for edge in cycle] if len(cycle) <= CYCLE_ROWS_MAX else []
+def _told(state: State, cycle: list[Edge]) -> Found:
+    rows = [_row(state, edge) for edge in cycle] if len(cycle) <= CYCLE_ROWS_MAX else []
     if not rows or byte_length("".join(str(row["resource"]) for row in rows)) > CYCLE_NAME_BYTES_MAX:
         return Found(None, True)
     return Found(rows, False)
 
 
-def _row(edge: Edge) -> JsonObject:
+def _row(state: State, edge: Edge) -> JsonObject:
     (ask, number), to = edge
     behind: JsonObject = {"fencingToken": to.token} if isinstance(to, Lease) else {"aheadId": f"T{to.seq}"}
     ticket: JsonObject = {} if number is None else {"ticketId": f"T{number}"}
-    return {"actor": ask.actor, "resource": meeting(ask, to)[0], "mode": ask.mode, **behind, **ticket}
+    return {"actor": ask.actor, "resource": meeting(state, ask, to)[0], "mode": ask.mode, **behind, **ticket}
 
 
 def _waits(state: State, actor: str, *, is_plain: bool) -> list[Wait]:

@@ -46,14 +46,18 @@ def others(state: State, index: Index[_Thing], ask: Ask) -> Iterator[_Thing]:
                 yield thing
 
 
-def meeting(ask: Ask, thing: Lease | Ticket) -> tuple[str, str]:
-    """Return the least name asked for that overlaps the thing, and the thing's least name that overlaps that."""
+def meeting(state: State, ask: Ask, thing: Lease | Ticket) -> tuple[str, str]:
+    """Return the least name asked for that excludes the thing, and the thing's least name that overlaps that."""
     if ask.keys[0] == thing.keys[0] and len(thing.keys) == 1:
         return ask.names[0], thing.names[0]
     names: Index[str] = Index()
     for name, key in zip(thing.names, thing.keys, strict=True):
         names.add(name, (key,))
-    met = ((name, min(names.near(key), default=None)) for name, key in zip(ask.names, ask.keys, strict=True))
+    met = (
+        (name, min(names.near(key), default=None))
+        for name, key in zip(ask.names, ask.keys, strict=True)
+        if not may_share(state.schemes.class_of(key), ask.mode, thing.mode)
+    )
     return next(((name, other) for name, other in met if other is not None), ("", ""))
 
 
