@@ -260,7 +260,7 @@ async def test_a_copy_of_a_claim_is_decided_at_once() -> None:
 
 async def test_an_operator_may_offer_a_lease_although_it_is_no_agent() -> None:
     events: list[str] = []
-    members = {"leaseId": "L7", "seenToken": 7, "toDid": WORKER.did, "reason": "x"}
+    members: dict[str, Any] = {"leaseId": "L7", "seenToken": 7, "toDid": WORKER.did, "reason": "x"}
     await desk(events, is_dev=False).decide(signed(OPERATOR, "lease.transfer", **members), ACTIONS["lease.transfer"])
     with pytest.raises(Refused):
         await desk(events, is_dev=False).decide(

@@ -25,7 +25,7 @@ PATIENCE_S = 20.0  # nothing here takes that long unless it hangs
 
 
 @asynccontextmanager
-async def fast(folder: Path, **parameters: int) -> AsyncIterator[World]:
+async def fast(folder: Path, **parameters: Any) -> AsyncIterator[World]:
     made = make(folder / "data", sweep_ms=SWEEP_MS, **parameters)
     async with world(folder / "data", made) as place:
         yield place
