@@ -35,6 +35,7 @@ from gateway.core.state import (
     Delay,
     Draft,
     Ended,
+    Record,
     Ticket,
     claim_key,
     counter_at,
@@ -55,18 +56,17 @@ def settle(draft: Draft, context: Callable[[], Context]) -> Iterator[Decision]:
     stirred = draft.take_stirred()
     if counter_at(draft, TICKETS_KEY) == 0:
         return
-    line = Line(draft, context().t_ms)
-    numbers = sorted({ticket.seq for ticket in _concerned(draft, stirred)})
-    seen = set(numbers)
+    line, concern = Line(draft, context().t_ms), _Concern(draft)
+    numbers = sorted(concern.of(stirred))
     while numbers:
-        ticket = ticket_at(draft, f"T{heapq.heappop(numbers)}")
+        number = heapq.heappop(numbers)
+        ticket = ticket_at(draft, f"T{number}")
         if ticket is None or ticket.claim_by_ms is not None or not line.is_live(ticket):
             continue
         yield from _look(line, ticket, context)
-        for later in _concerned(draft, draft.take_stirred()):
-            if later.seq > ticket.seq and later.seq not in seen:
-                seen.add(later.seq)
-                heapq.heappush(numbers, later.seq)
+        for later in concern.of(draft.take_stirred()):
+            if later > number:
+                heapq.heappush(numbers, later)
 
 
 def lapse_ticket(draft: Draft, ticket: Ticket, context: Context) -> Decision:
@@ -174,33 +174,65 @@ def _excluding(draft: Draft, ask: Ask, kinds: tuple[str, ...]) -> Iterator[Claim
                     yield claim
 
 
-def _concerned(draft: Draft, stirred: Iterable[Claim]) -> Iterator[Ticket]:
-    """Yield the tickets for which a change may mean that they are free now, some of them several times.
+class _Concern:
+    """Finds whom a change concerns: the tickets on its names, those on the names of a ticket of several names among
+    these (what that lacks now it no longer keeps from others), and all that are passed over.
 
-    What has gone, and who is passed over, lets those behind go first. A lease that began may be what a ticket of
-    several names lacks now: then that no longer stands in the way on its other names.
+    Each name is looked up once while one entry is settled, and each ticket is told once.
     """
-    first = {claim_key(claim): claim for claim in reversed(list(stirred))}
-    now = {key: draft.get(key) for key in first}
-    yield from (one for one in now.values() if isinstance(one, Ticket))
-    freed = [one for key, one in first.items() if now[key] is None or (_is_passed(now[key]) and not _is_passed(one))]
-    begun = [one for key, one in first.items() if not isinstance(one, Ticket) and now[key] == one]
-    behind = _tickets_on(draft, freed)
-    yield from behind
-    wide = [one for one in {**behind, **_tickets_on(draft, begun)} if len(one.resources) > 1]
-    yield from _tickets_on(draft, wide)
-    passed = (draft.get(key) for key in draft.near(PASSED))
-    yield from (one for one in passed if isinstance(one, Ticket) and one.is_passed)
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._names: set[str] = set()
+        self._wide: set[str] = set()
+        self._told: set[int] = set()
+
+    def of(self, stirred: list[Claim]) -> set[int]:
+        """Return the numbers of the tickets that `stirred` concerns and that were not told before."""
+        draft = self._draft
+        first = {claim_key(claim): claim for claim in reversed(stirred)}
+        now = {key: draft.get(key) for key in first}
+        changed = [one for key, one in first.items() if _is_change(one, now[key])]
+        # Whoever joins stands behind all others, so that is nobody's concern but its own.
+        names = {
+            name
+            for one in changed
+            if not isinstance(one, Ticket) or now[claim_key(one)] != one
+            for name in one.resources
+        }
+        near = _tickets_on(draft, names - self._names)
+        wide = {one.ticket_id: one for one in near if len(one.resources) > 1 and one.ticket_id not in self._wide}
+        further = _tickets_on(draft, {name for one in wide.values() for name in one.resources} - names)
+        self._names |= names
+        self._wide |= wide.keys()
+        itself = [one for one in now.values() if isinstance(one, Ticket)]
+        passed = _passed_over(draft) if changed else ()
+        told = {one.seq for one in (*itself, *near, *further, *passed)} - self._told
+        self._told |= told
+        return told
 
 
-def _is_passed(record: object) -> bool:
-    return isinstance(record, Ticket) and record.is_passed
+def _is_change(was: Claim, now: Record | None) -> bool:
+    """Say whether something began or ended, or a ticket got another standing; not that something lasts longer."""
+    if now is None or now == was or not isinstance(was, Ticket) or not isinstance(now, Ticket):
+        return now is None or now == was
+    return _standing_of(now) != _standing_of(was)
 
 
-def _tickets_on(draft: Draft, claims: Iterable[Claim]) -> dict[Ticket, None]:
-    """Return the tickets whose names may overlap those of any of `claims`."""
-    names = {name for claim in claims for name in claim.resources}
-    return {one: None for one in claims_on(draft, names) if isinstance(one, Ticket)}
+def _standing_of(ticket: Ticket) -> tuple[bool, bool, bool]:
+    return ticket.claim_by_ms is not None, ticket.reserve_until_ms is not None, ticket.is_passed
+
+
+def _passed_over(draft: Draft) -> Iterator[Ticket]:
+    for key in draft.near(PASSED):
+        ticket = draft.get(key)
+        if isinstance(ticket, Ticket) and ticket.is_passed:
+            yield ticket
+
+
+def _tickets_on(draft: Draft, names: Iterable[str]) -> list[Ticket]:
+    """Return the tickets whose names may overlap any of `names`."""
+    return [one for one in claims_on(draft, names) if isinstance(one, Ticket)]
 
 
 def _look(line: Line, ticket: Ticket, context: Callable[[], Context]) -> Iterator[Decision]:
