@@ -24,7 +24,7 @@ from gateway.actions import ACTIONS
 from gateway.client.agent import Agent
 from gateway.client.caller import DISPUTE_PATH
 from gateway.client.commands import main
-from gateway.client.errors import LeaseHeld, LedgerBehind, SplitView
+from gateway.client.errors import Deadlock, Fenced, LeaseHeld, LedgerBehind, SplitView
 from gateway.client.exits import MEANINGS
 from gateway.client.fence import Answer, FenceGuard
 from gateway.client.profile import open_profile
@@ -583,7 +583,7 @@ def test_waiting_for_each_other_is_refused_with_the_ring(alice: Path, bob: Path)
     lease(bob, "release", "lock:ring/two")
 
 
-def test_a_lease_is_handed_over(alice: Path, bob: Path) -> None:
+def test_a_lease_is_handed_over_by_its_holder_and_by_an_operator(gateway: Gateway, alice: Path, bob: Path) -> None:
     granted = facts(lease(alice, "acquire", "lock:shift", "--ttl", "60s", "--json"))
     did = open_profile(bob).key.did
     early = lease(bob, "accept", str(granted["leaseId"]))
@@ -596,7 +596,13 @@ def test_a_lease_is_handed_over(alice: Path, bob: Path) -> None:
     assert int(str(taken["fencingToken"])) > int(str(granted["fencingToken"]))
     late = lease(alice, "release", "lock:shift", "--lease", str(granted["leaseId"]))
     assert (late.returncode, "lease_transferred" in late.stderr) == (1, True)
-    assert lease(bob, "release", "lock:shift").returncode == 0
+    token, lease_id = str(taken["fencingToken"]), str(taken["leaseId"])
+    to_alice = ("--to", open_profile(alice).key.did, "--reason", "reassigned")
+    stale = operator(gateway, "lease", "transfer", lease_id, "--token", "17", *to_alice)
+    assert (stale.returncode, "token_stale" in stale.stderr) == (1, True)
+    assert operator(gateway, "lease", "transfer", lease_id, "--token", token, *to_alice).returncode == 0
+    assert lease(alice, "accept", lease_id).returncode == 0
+    assert lease(alice, "release", "lock:shift").returncode == 0
 
 
 def test_an_operator_breaks_what_it_has_seen_and_nothing_newer(gateway: Gateway, alice: Path, bob: Path) -> None:
@@ -695,6 +701,59 @@ async def test_two_agents_and_a_guard(gateway: Gateway, alice: Path, bob: Path) 
         entry = await second.receipt(0)
         assert entry.leaf.type == "tallystick/ledger.opened/1"
         assert [row["did"] for row in await second.agents()].count(second.did) == 1
+
+
+async def test_two_that_wait_for_each_other_are_parted_while_the_first_goes_on(alice: Path, bob: Path) -> None:
+    """Scenario 35, with held leases: the second to wait hears of it, gives back what it has, and then both are done."""
+    async with Agent.open(alice) as first, Agent.open(bob) as second, asyncio.TaskGroup() as group:
+        waits = asyncio.Event()
+
+        async def both() -> int:
+            async with first.lease("lock:left-fork", ttl_ms=10_000):
+                ready.set()
+                await other.wait()
+                async with first.lease(
+                    "lock:right-fork", ttl_ms=10_000, wait_ms=60_000, on_wait=lambda what: waits.set()
+                ) as lease:
+                    return lease.fencing_token
+
+        ready, other = asyncio.Event(), asyncio.Event()
+        eating = group.create_task(both())
+        await ready.wait()
+        async with second.lease("lock:right-fork", ttl_ms=10_000):
+            other.set()
+            await waits.wait()
+            with pytest.raises(Deadlock) as found:
+                async with second.lease("lock:left-fork", ttl_ms=10_000, wait_ms=60_000):
+                    pytest.fail("granted")
+            assert found.value.acquire_order == ("lock:left-fork", "lock:right-fork")
+            assert [row.actor for row in found.value.cycle] == [second.did, first.did]
+        async with second.lease(found.value.acquire_order, ttl_ms=10_000, wait_ms=60_000) as lease:
+            assert lease.fencing_token > await eating
+
+
+@pytest.mark.usefixtures("docs")
+async def test_a_held_lease_changes_its_mode_and_the_guard_follows(alice: Path, bob: Path) -> None:
+    """Write, let a reader in, and be fenced by it as a writer; then alone again, write under a third token."""
+    profile = open_profile(alice)
+    guard = FenceGuard(profile.keyring, profile.address.origin)
+    async with Agent.open(alice) as writer, Agent.open(bob) as reader:
+        async with writer.lease("docs:novel/**", ttl_ms=10_000) as held:
+            old = held.receipt
+            stale = guard.challenge()
+            stale_answer = Answer(stale, held.answer(stale, "docs:Novel/1"))
+            await held.change("read")
+            async with reader.lease("docs:novel/1", mode="read", ttl_ms=10_000, wait_ms=5_000) as reading:
+                challenge = guard.challenge()
+                answer = Answer(challenge, reading.answer(challenge, "docs:NOVEL/1"))
+                guard.check(reading.receipt, "docs:NOVEL/1", answer, mode="read")
+                with pytest.raises(Fenced, match="is older than"):
+                    guard.check(old, "docs:Novel/1", stale_answer)
+                with pytest.raises(LeaseHeld):
+                    await held.change("write")
+            await held.change("write")
+            challenge = guard.challenge()
+            guard.check(held.receipt, "docs:novel/2", Answer(challenge, held.answer(challenge, "docs:novel/2")))
 
 
 async def test_the_operator_adds_and_removes(gateway: Gateway, bob: Path) -> None:
