@@ -36,13 +36,18 @@ def run_and_kill(folder: Path, number: int, answers: int) -> list[tuple[str, str
 
 
 def check_grants(leaves: list[Leaf]) -> None:
-    """A naive reading of the ledger: never two holders, tokens rise, what ends was held."""
+    """A naive reading of the ledger: never two holders, tokens rise, what ends was held, who claims had the turn."""
     holders: dict[str, str] = {}
+    turns: dict[str, str] = {}
     last_token = 0
     for leaf in leaves:
         kind = leaf.type.split("/")[1]
         resource = str(leaf.value.get("resources", [""])[0])  # type: ignore[index]  # the table makes it a list
-        if kind == "lease.granted":
+        if kind == "wait.offered":
+            turns[str(leaf.value["ticketId"])] = str(leaf.value["waiter"])
+        if kind == "lease.claimed":
+            assert turns.pop(str(leaf.value["ticketId"])) == leaf.actor
+        if kind in ("lease.granted", "lease.claimed"):
             assert resource not in holders, f"double grant at {leaf.seq}"
             assert leaf.number("fencingToken") > last_token
             holders[resource], last_token = leaf.actor, leaf.number("fencingToken")
@@ -73,5 +78,7 @@ async def test_what_was_answered_survives_a_kill_at_any_moment(tmp_path: Path) -
     epochs = [leaf.epoch for leaf in leaves if leaf.type == "tallystick/service.started/1"]
     assert epochs == list(range(1, KILLS + 2))
     check_grants(leaves)
+    types = {leaf.type.split("/")[1] for leaf in leaves}
+    assert {"wait.queued", "wait.polled", "wait.offered", "lease.claimed", "wait.cancelled"} <= types
     world.audit()
     await world.stop()

@@ -1,4 +1,4 @@
-"""Tickets in the real sequencer and stores: offers, wake-ups, restarts, faults; every scene ends before the verifier.
+"""Tickets in the real sequencer and stores: offers, wake-ups, restarts, faults; each scene ends before the verifier.
 
 Claims are parked here as the desk parks them, without HTTP.
 """

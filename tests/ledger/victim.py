@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 
 from gateway.clock import Clock
+from gateway.core.state import Ticket
 from gateway.ledger import receipts
-from tests.core.requests import Ask, acquire, release
+from tests.core.requests import Ask, acquire, cancel, claim, did_of, release
 from tests.world import StillClock, World
 
 AGENTS = ("A", "B", "C", "D", "E", "F")
@@ -33,20 +34,29 @@ class RealClock(StillClock):
 
 
 async def client(world: World, name: str, prefix: str) -> None:
-    """Take and give back, in any order, with keys that are never used twice."""
+    """Take, stand in line, claim, leave and give back, in any order, with keys that are never used twice."""
     dice = random.Random(prefix)
     step = 0
     while True:
         step += 1
-        make = acquire if dice.random() < 0.6 else release
-        at_ms = world.clock.now_ms()
-        ask: Ask = make(name, dice.choice(RESOURCES), at_ms=at_ms)
+        ask = any_ask(world, name, dice)
         ask = ask.but(idempotency_key=f"{prefix}-{step}", nonce=f"{prefix}-{step}-".ljust(24, "x"))
         answer = await world.ask(ask)
         body = receipts.answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
         text = base64.b64encode(body).decode()
         sys.stdout.write(f"{ask.key.did} {ask.idempotency_key} {answer.status} {text}\n")
         sys.stdout.flush()
+
+
+def any_ask(world: World, name: str, dice: random.Random) -> Ask:
+    at_ms, resource = world.clock.now_ms(), dice.choice(RESOURCES)
+    mine = [one for _, one in world.sequencer.view.scan("ticket/") if isinstance(one, Ticket)]
+    mine = [ticket for ticket in mine if ticket.actor == did_of(name)]
+    if mine and dice.random() < 0.5:
+        return (claim if dice.random() < 0.9 else cancel)(name, dice.choice(mine).ticket_id, at_ms=at_ms)
+    if dice.random() < 0.5:
+        return release(name, resource, at_ms=at_ms)
+    return acquire(name, resource, at_ms=at_ms, wait=dice.random() < 0.5)
 
 
 async def main(folder: Path, number: int) -> None:
