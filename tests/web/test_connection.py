@@ -82,6 +82,16 @@ class Handlers:
         self.left.append(call.query)
         return plain(b"waited", "text/plain")
 
+    async def hold(self, call: Call) -> Reply:
+        self.entered.append(call.query)
+        call.request.is_abandonable = True
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.left.append(f"{call.query} ended")
+            raise
+        return plain(b"held", "text/plain")
+
     async def last(self, call: Call) -> Reply:
         raise Refusable("draining", "Going.", {"Connection": "close"})
 
@@ -95,6 +105,7 @@ async def house(**changes: float) -> AsyncIterator[House]:
         Route("big", "GET", "/big", handlers.big),
         Route("read", "POST", "/read", handlers.read),
         Route("wait", "GET", "/wait", handlers.wait),
+        Route("hold", "GET", "/hold", handlers.hold),
         Route("last", "GET", "/last", handlers.last),
     )
     door = Door(routes, clock=Clock(), metrics=Metrics(), handler_seconds=30)
@@ -444,6 +455,23 @@ async def test_a_client_that_goes_away_disturbs_neither_its_handler_nor_others()
         place.gate.set()
         assert (await answer(there[0]))[1] == b"waited"
         await until(place.left, 2)
+        there[1].close()
+
+
+async def test_work_that_is_only_for_a_client_ends_when_it_goes_away() -> None:
+    """Scenario L32; a client that stays, or another one, is not disturbed."""
+    async with house() as place:
+        gone, there = await place.connect(), await place.connect()
+        gone[1].write(b"GET /hold?gone HTTP/1.1\r\nHost: x\r\n\r\n")
+        there[1].write(b"GET /hold?there HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(place.entered, 2)
+        gone[1].transport.abort()
+        await until(place.left, 1)
+        assert place.left == ["gone ended"]
+        place.gate.set()
+        assert (await answer(there[0]))[1] == b"held"
+        there[1].write(GET % 1)
+        assert (await answer(there[0]))[1] == b"1"
         there[1].close()
 
 
