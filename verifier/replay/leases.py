@@ -1,6 +1,6 @@
-"""The entries that begin a lease: a grant, a claim, a change of mode. Is nothing in the way, and is all as it must be?
+"""The entries that begin a lease: a grant, a change of mode. Is nothing in the way, and is all as it must be?
 
-Source: docs/protocol.md 7, 8.1, 12.9, 23.6, 26.4.
+Source: docs/protocol.md 7, 8.1, 12.9, 26.4.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from sys import intern
 
 from verifier.entries import Leaf
-from verifier.replay.decide import acquire, is_too_much, lease_ask
+from verifier.replay.decide import acquire, lease_ask
 from verifier.replay.settle import pass_by
 from verifier.replay.state import State
 from verifier.replay.things import Ask, Faults, Lease, names_in
@@ -46,30 +46,6 @@ def granted_faults(state: State, leaf: Leaf) -> Faults:
     begin(state, leaf, ask)
     if state.ticket:
         pass_by(state, ask, None)
-
-
-def claimed_faults(state: State, leaf: Leaf) -> Faults:
-    """`lease.claimed`: the ticket was offered, is what it asked for, and nothing has come in its way since."""
-    ticket = state.ticket.get(leaf.number("ticketSeq"))
-    if ticket is None or ticket.actor != leaf.actor:
-        yield "citation_wrong", "ticketSeq is not a live ticket of the actor (23.6)"
-        return
-    yield from grant_faults(state, leaf, leaf.time_ms + state.schemes.max_hold_ms(ticket.names))
-    if (names_in(leaf), leaf.text("mode"), leaf.number("ttlMs")) != (
-        ticket.names,
-        ticket.mode,
-        ticket.ttl_ms,
-    ):
-        yield "ticket_differs", "resources, mode or ttlMs are not the ticket's (23.6)"
-    if not ticket.is_offered:
-        yield "not_offered", "a lease is claimed only by a ticket that was offered (23.6)"
-    if state.is_disputed:
-        yield against("ledger_disputed")
-    if is_too_much(state, ticket.ask):
-        yield against("too_many_held")
-    yield from way_faults(way_of(state, ticket.ask)._replace(tickets=[]))
-    state.unqueue(ticket, "claimed", leaf.seq)
-    begin(state, leaf, ticket.ask)
 
 
 def changed_faults(state: State, leaf: Leaf) -> Faults:

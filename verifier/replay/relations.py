@@ -140,7 +140,7 @@ class Relations:
     def _rarer_faults(self, name: str, leaf: Leaf) -> Faults:
         match name:
             case "lease.claimed":
-                yield from leases.claimed_faults(self.state, leaf)
+                yield from tickets.claimed_faults(self.state, leaf)
             case "lease.changed":
                 yield from leases.changed_faults(self.state, leaf)
             case "lease.transferred":

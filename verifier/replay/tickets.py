@@ -8,13 +8,13 @@ from __future__ import annotations
 from sys import intern
 
 from verifier.entries import Leaf
-from verifier.replay.decide import Refused, acquire, wait
+from verifier.replay.decide import Refused, acquire, is_too_much, wait
 from verifier.replay.graph import closes_cycle
-from verifier.replay.leases import ttl_faults
+from verifier.replay.leases import against, begin, grant_faults, ttl_faults, way_faults
 from verifier.replay.settle import may_reserve, pass_by
 from verifier.replay.state import State
 from verifier.replay.things import Ask, Faults, Lease, Ticket, names_in
-from verifier.replay.ways import Way, is_behind, is_claimable, is_free, others
+from verifier.replay.ways import Way, is_behind, is_claimable, is_free, others, way_of
 
 _CYCLE = ("softCycle", "cycle", "searchBounded")
 
@@ -63,6 +63,31 @@ def polled_faults(state: State, leaf: Leaf) -> Faults:
         yield "claim_denied", "the ticket was offered, so its claim is granted (23.6)"
     yield from _poll_faults(state, leaf, position(state, ticket.ask, ticket.seq))
     ticket.poll_by_ms = leaf.number("pollByMs")
+
+
+def claimed_faults(state: State, leaf: Leaf) -> Faults:
+    """`lease.claimed`: the ticket was offered, is what it asked for, and nothing has come in its way since."""
+    ticket = state.ticket.get(leaf.number("ticketSeq"))
+    if ticket is None or ticket.actor != leaf.actor:
+        yield "citation_wrong", "ticketSeq is not a live ticket of the actor (23.6)"
+        return
+    yield from grant_faults(state, leaf, leaf.time_ms + state.schemes.max_hold_ms(ticket.names))
+    if (names_in(leaf), leaf.text("mode"), leaf.number("ttlMs")) != (
+        ticket.names,
+        ticket.mode,
+        ticket.ttl_ms,
+    ):
+        yield "ticket_differs", "resources, mode or ttlMs are not the ticket's (23.6)"
+    yield from _live_faults(state, ticket)
+    if not ticket.is_offered:
+        yield "not_offered", "a lease is claimed only by a ticket that was offered (23.6)"
+    if state.is_disputed:
+        yield against("ledger_disputed")
+    if is_too_much(state, ticket.ask):
+        yield against("too_many_held")
+    yield from way_faults(way_of(state, ticket.ask)._replace(tickets=[]))
+    state.unqueue(ticket, "claimed", leaf.seq)
+    begin(state, leaf, ticket.ask)
 
 
 def cancelled_faults(state: State, leaf: Leaf) -> Faults:
