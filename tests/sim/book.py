@@ -125,7 +125,8 @@ class Book:
         return key_of(name, self.scheme(name)["isFolding"])
 
     def keys(self, names: list[str]) -> list[str]:
-        return sorted(self.key(name) for name in names)
+        """Return the keys of a set of names, each once: two spellings may be one key."""
+        return sorted({self.key(name) for name in names})
 
     def meets(self, name: str, other: str) -> bool:
         return overlap(self.key(name), self.key(other))
@@ -152,13 +153,15 @@ class Book:
         ]
         return sorted(found, key=lambda lease: (-self.end_ms(lease), lease.token))
 
+    def let_delays_go(self) -> None:
+        """A delay ends without an entry: it is over at the first entry at or after its end, outside a holiday."""
+        self.delays = [one for one in self.delays if self.t_ms < max(one.until_ms, self.holiday_ms)]
+
     def delays_in_the_way(self, actor: str, names: list[str], mode: str) -> list[Delay]:
         return [
             delay
             for delay in self.delays
-            if delay.actor != actor
-            and self.t_ms < max(delay.until_ms, self.holiday_ms)
-            and self.clashes(names, mode, delay.names, delay.mode)
+            if delay.actor != actor and self.clashes(names, mode, delay.names, delay.mode)
         ]
 
     def deadline_ms(self, ticket: Ticket) -> int:

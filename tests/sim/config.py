@@ -55,11 +55,11 @@ FAULTS: dict[str, float] = {
     # operators, for each occasion
     "remove": 0.1,
     "break": 0.4,
-    "transfer": 0.1,
+    "transfer": 0.4,
     "set_scheme": 0.3,
 }
 FAULTS_SHARE = 0.35
-CLASSES = ("read-safe", "exclusive", "append-only", "irreversible")
+CLASSES = ("read-safe", "exclusive", "irreversible")
 AGENTS = ("ann", "bob", "cyd", "dee", "eve", "fay")
 
 
@@ -103,6 +103,7 @@ def draw(seed: int) -> Config:
     else:
         faults.pop("older_file", None)
     ttl_ms = rng.choice([(1_000, 3_000), (1_000, 10_000), (2_000, 30_000)])
+    modes = rng.choice([("write",), ("write",), ("read", "write"), ("read", "append", "append", "write", "delete")])
     return Config(
         seed=seed,
         parameters=_parameters(rng, ttl_ms),
@@ -122,8 +123,8 @@ def draw(seed: int) -> Config:
         wait_share=rng.choice([0.0, 0.3, 0.8, 1.0]),
         nest_share=rng.choice([0.0, 0.2, 0.6]),
         give_up_ms=rng.choice([3_000, 20_000, 40_000]),
-        modes=rng.choice([("write",), ("write",), ("read", "write"), ("read", "append", "write", "delete")]),
-        schemes=_schemes(rng),
+        modes=modes,
+        schemes=_schemes(rng, ("append-only", *CLASSES) if "append" in modes else CLASSES),
         batch_max=rng.choice([1, 2, 8, 256]),
     )
 
@@ -154,7 +155,7 @@ def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
         trust_gain_hold_ms=rng.choice([0, 200, 1_000]),
         trust_gain_max=rng.choice([700, 1_000]),
         trust_gain_window_ms=rng.choice([5_000, 3_600_000]),
-        held_per_principal=rng.choice([2, 4_096]),
+        held_per_principal=rng.choice([2, 4_096, 4_096, 4_096]),
     )
 
 
@@ -166,13 +167,13 @@ def _names(rng: Random) -> tuple[str, ...]:
     return tuple(rng.sample(pool, rng.randint(1, 6)))
 
 
-def _schemes(rng: Random) -> tuple[dict[str, Any], ...]:
+def _schemes(rng: Random, classes: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
     """Return what the operator sets at first."""
     rows: list[dict[str, Any]] = []
     for name in ("lock", "db", "repo", "doc"):
         if rng.random() < 0.5:
             continue
-        row: dict[str, Any] = {"name": name, "class": rng.choice(CLASSES), "isFolding": rng.random() < 0.5}
+        row: dict[str, Any] = {"name": name, "class": rng.choice(classes), "isFolding": rng.random() < 0.5}
         if rng.random() < 0.4:
             row["lockDelayMs"] = rng.choice([0, 700, 5_000])
         if rng.random() < 0.4:

@@ -87,15 +87,14 @@ def closes(book: Book, newcomer: Wait, *, with_plain: bool, with_soft: bool) -> 
     todo = holders(book, newcomer) + ([one.actor for one in ahead(book, newcomer)] if with_soft else [])
     while todo:
         actor = todo.pop()
-        if actor in seen or not counts(book, actor):
+        if actor in seen or actor == newcomer.actor or not counts(book, actor):
             continue
         seen.append(actor)
         for wait in waits_of(book, actor, with_plain=with_plain):
-            todo += holders(book, wait)
-            if with_soft:
-                todo += [one.actor for one in ahead(book, wait)]
-        if newcomer.actor in todo:
-            return True
+            found = holders(book, wait)
+            if newcomer.actor in found:  # the last edge is always a hard one
+                return True
+            todo += found + ([one.actor for one in ahead(book, wait)] if with_soft else [])
     return False
 
 

@@ -80,9 +80,12 @@ class Refusals:
         demand(leaf["conflicts"] == len(found), "I10", f"entry {seq} counts {leaf['conflicts']} conflicts")
         self.stampede(leaf, leaf["conflict"]["resource"], book.end_ms(found[0]) - book.t_ms)
 
+    def _meets(self, name: str, lease: Lease) -> bool:
+        return any(self.book.meets(name, held) for held in lease.names)
+
     def _conflict(self, leaf: Leaf, lease: Lease, names: list[str]) -> None:
         book = self.book
-        resource = min(name for name in names if any(book.meets(name, held) for held in lease.names))
+        resource = min(name for name in names if self._meets(name, lease))
         wanted = {
             "leaseId": lease.lease_id,
             "resource": resource,
@@ -122,10 +125,13 @@ class Refusals:
         delays = book.delays_in_the_way(leaf["actor"], ask.names, ask.mode)
         demand(delays, "I10", f"entry {seq} is delayed by nothing")
         last = sorted(delays, key=lambda delay: (-max(delay.until_ms, book.holiday_ms), delay.seq))[0]
+        until_ms = max(last.until_ms, book.holiday_ms)
         facts = (leaf["holder"], leaf["delayUntilMs"], leaf["endedSeq"])
-        wanted = (last.actor, last.until_ms, last.seq)
+        wanted = (last.actor, until_ms, last.seq)
         demand(facts == wanted, "I10", f"entry {seq} names the delay {facts}, not {wanted}")
-        self.stampede(leaf, ask.names[0], max(last.until_ms, book.holiday_ms) - book.t_ms)
+        count = self.waits_before(leaf, ask.names[0])
+        wait_ms = min(book.rules["stampedeMaxMs"], book.rules["stampedeBaseMs"] * 2 ** min(count, 40))
+        self.stampede(leaf, ask.names[0], 0, retry_ms=max(wait_ms, until_ms - book.t_ms))
 
     def refused_queued(self, leaf: Leaf, ask: Ask) -> None:
         book, seq = self.book, leaf["seq"]
@@ -255,10 +261,9 @@ class Refusals:
     def refused_not_holder(self, leaf: Leaf, ask: Ask) -> None:
         keys = self.book.keys(leaf["resources"])
         created_ms = int(leaf["request"]["signatureInput"].split("created=")[1].split(";")[0]) * 1_000
-        for lease in self.book.leases:
-            is_own = lease.actor == leaf["actor"] and self.book.keys(lease.names) == keys
-            is_seen = lease.granted_ms < created_ms + 1_000
-            demand(not (is_own and is_seen), "I10", f"entry {leaf['seq']}: the actor holds {lease.lease_id}")
+        own = [one for one in self.book.leases if one.actor == leaf["actor"] and self.book.keys(one.names) == keys]
+        meant = [one.lease_id for one in own if one.granted_ms < created_ms + 1_000]
+        demand(not meant, "I10", f"entry {leaf['seq']}: the actor holds {meant}")
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 
@@ -285,7 +290,7 @@ class Refusals:
     def is_busy(self, scheme: str) -> bool:
         book = self.book
         live = [one.names for one in book.leases]
-        live += [one.names for one in book.delays if book.t_ms < max(one.until_ms, book.holiday_ms)]
+        live += [one.names for one in book.delays]
         live += [one.names for one in book.tickets if book.is_live(one)]
         return any(scheme_of(name) == scheme for names in live for name in names)
 
