@@ -44,6 +44,7 @@ from gateway.client.errors import (
 from gateway.client.fence import answer_challenge
 from gateway.client.line import OnWait, Wish
 from gateway.client.trust import HELD_TTL_MS_MIN, Grant, beat_period_ms
+from verifier.wire import Malformed
 
 if TYPE_CHECKING:  # agent.py makes these
     from gateway.client.agent import Agent
@@ -241,12 +242,12 @@ class HeldLease:
         """
         self.check()
         outcome = await asyncio.shield(self._group.create_task(self._change(mode)))
-        if isinstance(outcome, ClientError):
+        if not isinstance(outcome, Grant):
             raise outcome
         self.check()
         return outcome
 
-    async def _change(self, mode: str) -> Grant | ClientError:
+    async def _change(self, mode: str) -> Grant | ClientError | Malformed:
         """Return the lease in its new mode, or why there is none: a task of the group must not fail."""
         async with self._turn:
             held = self.grant
@@ -259,7 +260,7 @@ class HeldLease:
             except (LeaseEnded, AnswerRefused) as error:
                 self._lose(error.error if isinstance(error, LeaseEnded) else type(error).__name__)
                 return error
-            except ClientError as error:
+            except (ClientError, Malformed) as error:
                 return error
             if self.is_trusted:
                 self._take(grant)

@@ -40,7 +40,7 @@ from tests.client.world import (
     rest,
     status,
 )
-from verifier.wire import JsonObject
+from verifier.wire import JsonObject, Malformed
 
 TTL_MS = 30_000
 
@@ -145,6 +145,14 @@ def refused_change(gateway: LocalGateway, lease_id: str, error: type[InTheWay]) 
         },
     }  # fmt: skip
     return "renewal.refused", {**asked, **told[error]}
+
+
+async def test_a_mode_that_is_none_is_named_and_costs_nothing(gateway: LocalGateway) -> None:
+    async with gateway.agent() as agent, agent.lease(FILE, ttl_ms=TTL_MS) as lease:
+        with pytest.raises(Malformed, match="mode"):
+            await lease.change("use")
+        assert lease.is_trusted
+    assert RENEW not in targets(gateway)
 
 
 async def test_a_change_that_is_cancelled_is_finished_all_the_same(gateway: LocalGateway) -> None:
