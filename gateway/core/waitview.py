@@ -35,14 +35,14 @@ from gateway.core.state import (
     scheme_at,
 )
 from gateway.core.terms import TICKETS, filed_under, met_by
-from verifier.entries import may_share, overlaps, scheme_of
+from verifier.entries import key_of, may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
 ROWS_MAX = 1_000  # resources in one picture: some 400 kB
 ITEMS_MAX = 2_000  # leases and tickets in one picture, each as often as it is shown
-ROW_ITEMS_MAX = 100  # leases, and again tickets, in one row of a picture of everything
+ROW_ITEMS_MAX = 20  # leases, and again tickets, in one row of a picture of everything; the oldest
 WAITS_MAX = 2_000  # refusals that a scene keeps, the longest first; and waits that are followed in search of deadlocks
-LOOKS_MAX = 20_000  # names compared for one picture: some 20 ms
+LOOKS_MAX = 20_000  # names compared for one picture: some 60 ms
 
 _met_by = met_by.__wrapped__  # strangers ask for any name: nothing they ask is to stay in a cache
 
@@ -97,26 +97,27 @@ class _Lens:
         `is_deep`: those inside a sub-tree as well, else only those that name it or cover it.
         """
         scene, met = self._scene, set[str]()
-        (key,) = keys_of(scene.view, (name,))
+        scheme = scheme_at(scene.view, scheme_of(name))
+        is_folding = scheme is not None and scheme.is_folding
+        key = key_of(name, is_folding)
         for term in _met_by(name) if is_deep else (filed_under(name)[0], *filter(_is_tree, _met_by(name))):
             for place in scene.view.near(term):
                 claim = None if place in met else scene.view.get(place)
                 if isinstance(claim, Lease | Ticket) and scene.is_live(claim):
-                    meeting = self._meet(claim, key)
+                    meeting = self._meet(claim, key, is_folding=is_folding)
                     if self.is_cut:
                         return
                     if meeting is not None:
                         met.add(place)
                         yield claim, meeting
 
-    def _meet(self, claim: Lease | Ticket, key: str) -> str | None:
-        """Return the least name of a claim that overlaps the name with this key."""
+    def _meet(self, claim: Lease | Ticket, key: str, *, is_folding: bool) -> str | None:
+        """Return the least name of a claim that overlaps the name with this key; one of another scheme never does."""
         if key in claim.resources:
             self.spend(1)
             return key
         self.spend(len(claim.resources))
-        keys = keys_of(self._scene.view, claim.resources)
-        return next((name for name, other in zip(claim.resources, keys, strict=True) if overlaps(key, other)), None)
+        return next((name for name in claim.resources if overlaps(key, key_of(name, is_folding))), None)
 
     def spend(self, looks: int) -> None:
         """Count looks; the one that is too many cuts."""
@@ -226,24 +227,23 @@ def _all_rows(scene: Scene, lens: _Lens) -> tuple[list[JsonValue], bool]:
     rows: dict[str, JsonValue] = {}
     room = ITEMS_MAX
     for name in names:
-        found = list(islice(lens.on(name, is_deep=False), 2 * ROW_ITEMS_MAX + 1))
-        room -= len(found)
+        stand = _Stand(lens.on(name, is_deep=False), ROW_ITEMS_MAX)
+        room -= len(stand.leases) + len(stand.queue)
         if room < 0 or lens.is_cut:
-            is_cut = True
-            break
-        row, is_short = _row(scene, name, found, scene.waiting.get(name, ()), ROW_ITEMS_MAX)
-        is_cut = is_cut or is_short
+            return [rows[name] for name in sorted(rows)], True
+        row = _row(scene, name, stand, scene.waiting.get(name, ()))
+        is_cut = is_cut or stand.is_cut
         if row is not None:
             rows[name] = row
     return [rows[name] for name in sorted(rows)], is_cut
 
 
 def _one_row(scene: Scene, lens: _Lens, resource: str) -> tuple[list[JsonValue], bool]:
-    found = list(islice(lens.on(resource, is_deep=True), ITEMS_MAX + 1))
+    stand = _Stand(lens.on(resource, is_deep=True), ITEMS_MAX // 2)
     names = [name for name in scene.waiting if _is_touched(scene, resource, name)]
     refused = sorted(chain.from_iterable(scene.waiting[name] for name in names), key=lambda w: (w.since_ms, w.actor))
-    row, is_cut = _row(scene, resource, found, refused, ROWS_MAX)
-    return [] if row is None else [row], is_cut
+    row = _row(scene, resource, stand, refused)
+    return [] if row is None else [row], stand.is_cut
 
 
 def _is_touched(scene: Scene, resource: str, name: str) -> bool:
@@ -256,10 +256,10 @@ def _shown(scene: Scene) -> tuple[list[str], bool]:
     Those that somebody waits for come first into the picture, then others as they come.
     """
     leases = chain.from_iterable(scene.by_holder.values())
-    asked = chain.from_iterable(ticket.resources for ticket in scene.tickets)
-    names = chain(asked, scene.waiting, chain.from_iterable(lease.resources for lease in leases))
+    asked = dict.fromkeys(chain(chain.from_iterable(ticket.resources for ticket in scene.tickets), scene.waiting))
+    names = chain(asked, chain.from_iterable(lease.resources for lease in leases))
     shown: dict[str, None] = {}
-    for name in islice(names, 2 * ROWS_MAX + len(scene.waiting)):  # a name comes again under a second lease or ticket
+    for name in islice(names, 2 * ROWS_MAX + len(asked)):  # a name comes again under a second lease
         shown[name] = None
         if len(shown) > ROWS_MAX:
             shown.popitem()
@@ -267,24 +267,32 @@ def _shown(scene: Scene) -> tuple[list[str], bool]:
     return list(shown), next(names, None) is not None
 
 
-def _row(
-    scene: Scene, resource: str, found: list[tuple[Lease | Ticket, str]], refused: Iterable[Waits], most: int
-) -> tuple[JsonObject | None, bool]:
-    """Return the row of a resource, None when nothing is there, and whether it shows less than there is."""
-    leases = sorted(((c, name) for c, name in found if isinstance(c, Lease)), key=lambda pair: pair[0].fencing_token)
-    queue = sorted(((c, name) for c, name in found if isinstance(c, Ticket)), key=lambda pair: pair[0].seq)
-    waiting: list[JsonValue] = [_waiting_row(scene, resource, waits) for waits in refused]
-    if not leases and not queue and not waiting:
-        return None, False
-    lease_rows: list[JsonValue] = [
-        _lease_row(scene, lease) | _as(resource, "heldAs", name) for lease, name in leases[:most]
-    ]
-    queue_rows: list[JsonValue] = [
+class _Stand:
+    """What stands on a name: the `most` oldest leases and the `most` first in line, each with its name there."""
+
+    def __init__(self, found: Iterable[tuple[Lease | Ticket, str]], most: int) -> None:
+        leases: list[tuple[Lease, str]] = []
+        queue: list[tuple[Ticket, str]] = []
+        for claim, name in found:
+            if isinstance(claim, Lease):
+                leases.append((claim, name))
+            else:
+                queue.append((claim, name))
+        self.leases = sorted(leases, key=lambda pair: pair[0].fencing_token)[:most]
+        self.queue = sorted(queue, key=lambda pair: pair[0].seq)[:most]
+        self.is_cut = len(leases) > most or len(queue) > most
+
+
+def _row(scene: Scene, resource: str, stand: _Stand, refused: Iterable[Waits]) -> JsonObject | None:
+    """Return the row of a resource, None when nothing is there."""
+    leases: list[JsonValue] = [_lease_row(scene, lease) | _as(resource, "heldAs", name) for lease, name in stand.leases]
+    queue: list[JsonValue] = [
         {"position": place} | _ticket_row(scene, ticket) | _as(resource, "resource", name)
-        for place, (ticket, name) in enumerate(queue[:most], 1)
+        for place, (ticket, name) in enumerate(stand.queue, 1)
     ]
-    row: JsonObject = {"resource": resource, "leases": lease_rows, "queue": queue_rows, "waiting": waiting}
-    return row, len(leases) > most or len(queue) > most
+    waiting: list[JsonValue] = [_waiting_row(scene, resource, waits) for waits in refused]
+    row: JsonObject = {"resource": resource, "leases": leases, "queue": queue, "waiting": waiting}
+    return row if leases or queue or waiting else None
 
 
 def _as(resource: str, member: str, name: str) -> JsonObject:

@@ -121,7 +121,7 @@ def type_of(leaf: bytes) -> str:
 
     Canonical JSON has one way to write the member, and no text can hold it: there its quotes would be escaped.
     """
-    start = leaf.index(_TYPE) + len(_TYPE)
+    start = leaf.rindex(_TYPE) + len(_TYPE)  # in order of names it is among the last
     return leaf[start : leaf.index(b"/", start)].decode()
 
 

@@ -479,10 +479,13 @@ def test_more_who_wait_than_are_looked_at_are_counted_and_the_longest_are_shown(
 
 
 def test_a_long_line_is_cut_in_a_picture_of_everything_and_longer_where_it_is_asked_for() -> None:
-    stage = Stage(lease(1, A, "lock:x"), *(ticket(number, f"w{number}", "lock:x") for number in range(10, 310)))
+    line = [ticket(number, f"w{number}", "lock:x") for number in reversed(range(10, 310))]
+    stage = Stage(*line, lease(999, A, "lock:x"))
     scene = stage.look()
     view = wait_view(scene)
-    assert (len(rows_of(view)[0]["queue"]), view["isTruncated"]) == (ROW_ITEMS_MAX, True)
+    (row,) = rows_of(view)
+    assert [one["ticketId"] for one in row["queue"]] == [f"T{number}" for number in range(10, 10 + ROW_ITEMS_MAX)]
+    assert ([one["leaseId"] for one in row["leases"]], view["isTruncated"]) == (["L999"], True), "found behind them all"
     view = wait_view(scene, "lock:x")
     (row,) = rows_of(view)
     assert ([one["position"] for one in row["queue"]], view["isTruncated"]) == (list(range(1, 301)), False)
