@@ -12,6 +12,7 @@ machine that belongs to the process:
   here, and the mode never asked for: one key's two readers take turns on one machine, which costs time and no safety.
 * Looking at the others and adding one's own is one step, under a lock on the folder that is held for that moment only.
   So a claim is all of its names or none, and of two that come at once one wins.
+* Who waits here looks again about once a second; among processes of one key there is no line.
 * A profile in memory (`home` None) knows the claims of its own process only.
 
 Source: docs/protocol.md 20.5; scenarios 3, 20, 28.
