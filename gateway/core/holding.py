@@ -103,8 +103,9 @@ def forget_edge(draft: Draft, actor: str) -> None:
 
 
 def _count_held(draft: Draft, lease: Lease, change: int, context: Context) -> None:
-    *counted, held = principal_at(draft, lease.principal, context.parameters)
-    draft.put(principal_key(lease.principal), Principal(*counted, held + change))
+    was = principal_at(draft, lease.principal, context.parameters)
+    now = Principal(was.did, was.trust, was.trust_seq, was.gain_since_ms, was.gained, was.held + change)
+    draft.put(principal_key(lease.principal), now)
 
 
 def lease_members(lease: Lease, ask: Ask) -> JsonObject:

@@ -34,6 +34,7 @@ from gateway.core.resource import (
     is_name_fit,
     keys_of,
     max_hold_ms,
+    meant_lease,
     own_lease,
     way_of,
 )
@@ -203,17 +204,10 @@ def _release_by_id(draft: Draft, request: SignedRequest, context: Context) -> De
 
 
 def _release_by_resources(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    """End the newest lease that the actor has on exactly this set, in whatever mode."""
+    """End the newest lease that the actor has on exactly this set, in whatever mode, and that it can have meant."""
     ask = ask_of(draft, request.actor, request.resources, _EXCLUDING)
-    own = own_lease(draft, ask, context.t_ms, any_mode=True)
-    if own is None:
-        event = Event.RELEASE_BY_OTHER
-    # A release that was signed before the grant meant an earlier lease; seconds are the signature's precision.
-    elif own.granted_at_ms >= (request.created + 1) * 1_000:
-        event = Event.RELEASE_SIGNED_EARLY
-    else:
-        event = Event.RELEASE_BY_HOLDER
-    step = LIFECYCLE[Standing.LIVE, event]
+    own = meant_lease(draft, ask, context.t_ms, request.created)
+    step = LIFECYCLE[Standing.LIVE, Event.RELEASE_BY_OTHER if own is None else Event.RELEASE_BY_HOLDER]
     if step.refusal is not None:
         others = way_of(draft, ask, context.t_ms).leases
         holder: JsonObject = {"holder": first_named(draft, others).holder} if others else {}

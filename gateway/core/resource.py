@@ -282,14 +282,25 @@ def own_tickets(view: Draft | View, actor: str, t_ms: int) -> Iterator[Ticket]:
     return iter(sorted((one for one in found if t_ms < end_ms(view, one)), key=lambda ticket: ticket.seq))
 
 
-def own_lease(view: Draft | View, ask: Ask, t_ms: int, *, any_mode: bool = False) -> Lease | None:
-    """Return the newest live lease of the actor on exactly these keys, in this mode unless any will do."""
-    found: Lease | None = None
+def own_lease(view: Draft | View, ask: Ask, t_ms: int) -> Lease | None:
+    """Return the newest live lease of the actor on exactly these keys, in this mode."""
+    found = (lease for lease in _own_on(view, ask, t_ms) if lease.mode == ask.mode)
+    return max(found, key=attrgetter("fencing_token"), default=None)
+
+
+def meant_lease(view: Draft | View, ask: Ask, t_ms: int, created_s: int) -> Lease | None:
+    """Return the newest live lease on exactly these keys, in any mode, that a release signed at `created_s` can mean.
+
+    It meant none that was granted later; seconds are the signature's precision.
+    """
+    found = (lease for lease in _own_on(view, ask, t_ms) if lease.granted_at_ms < (created_s + 1) * 1_000)
+    return max(found, key=attrgetter("fencing_token"), default=None)
+
+
+def _own_on(view: Draft | View, ask: Ask, t_ms: int) -> Iterator[Lease]:
     for place in view.near(filed_under(ask.resources[0])[0]):
         lease = view.get(place)
         if not isinstance(lease, Lease) or lease.holder != ask.actor or t_ms >= end_ms(view, lease):
             continue
-        if not (any_mode or lease.mode == ask.mode) or set(_keys(ask.schemes, lease.resources)) != set(ask.keys):
-            continue
-        found = lease if found is None or lease.fencing_token > found.fencing_token else found
-    return found
+        if set(_keys(ask.schemes, lease.resources)) == set(ask.keys):
+            yield lease

@@ -16,6 +16,7 @@ from gateway.core.opening import Opening, opened
 from gateway.core.outcome import Recorded
 from gateway.core.state import (
     CLAIMS,
+    COLD_PREFIXES,
     Claim,
     Head,
     Lease,
@@ -142,6 +143,8 @@ class Book:
     def run(self, t_ms: int, *asks: Ask, **how: Any) -> Batch:
         """Build a batch and make it the new end of the ledger."""
         batch = self.build(t_ms, *asks, **how)
+        if not batch.leaves:  # hot records change with an entry only
+            batch = replace(batch, changes=tuple(one for one in batch.changes if one[0].startswith(COLD_PREFIXES)))
         self.shelf.apply(batch)
         self.leaves += batch.leaves
         self.head = batch.head
