@@ -13,7 +13,7 @@ from typing import Any
 from verifier.entries import Leaf
 
 DAY_MS, HOUR_MS, RESET_MS, EDGE_MS = 86_400_000, 3_600_000, 60_000, 10_000
-HELD_MAX = 12  # names that one principal may hold, so that a short history reaches the bound
+HELD_MAX = 6  # names that one principal may hold, so that a short history reaches the bound
 STRENGTH = ["read", "append", "write", "delete"]
 
 

@@ -143,7 +143,8 @@ class Coordination(RuleBasedStateMachine):
                 return kind, by, {"lease_id": lease_id, "token": token, "to": data.draw(WHO)}
             case "accept":
                 offered = [(x.lease_id, x.offer[0]) for x in leases if x.offer]
-                if offered and data.draw(st.integers(0, 2)):
+                is_theirs: bool = data.draw(st.booleans())
+                if offered and is_theirs:
                     lease_id, to = offered[-1]
                     who = next(name for name in PEOPLE if did_of(name) == to)
                 return kind, who, {"lease_id": lease_id, "ttl_ms": data.draw(TTLS)}
