@@ -146,14 +146,20 @@ class Waiting(Refusals):
         self.passed(ticket.actor, ticket.names, ticket.mode, ticket.seq)
 
     def _blocking(self, ticket: Ticket) -> list[Ticket]:
-        """Return the tickets in the way of a ticket; those are passed over whose grant would close a cycle."""
-        book = self.book
-        passed = tuple(
-            one.ticket_id
-            for one in book.tickets
-            if one.seq < ticket.seq and not one.is_offered and offer_closes(book, one)
+        """Return the tickets in the way of a ticket."""
+        passed = tuple(one.ticket_id for one in self.book.tickets if one.seq < ticket.seq and self._is_passed_over(one))
+        return self.book.tickets_in_the_way(ticket.actor, ticket.names, ticket.mode, ticket.seq, passed)
+
+    def _is_passed_over(self, ticket: Ticket) -> bool:
+        """Say whether nothing but a cycle that it would close keeps a ticket from being offered."""
+        book, names, mode = self.book, ticket.names, ticket.mode
+        return (
+            not ticket.is_offered
+            and offer_closes(book, ticket)
+            and not book.leases_in_the_way(ticket.actor, names, mode)
+            and not book.delays_in_the_way(ticket.actor, names, mode)
+            and not self._blocking(ticket)
         )
-        return book.tickets_in_the_way(ticket.actor, ticket.names, ticket.mode, ticket.seq, passed)
 
     def passed(self, actor: str, names: list[str], mode: str, number: int) -> None:
         """Count for earlier tickets of several names that somebody goes before them."""
