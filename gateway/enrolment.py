@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from gateway.client.agent import Agent
 from gateway.client.errors import NotEnrolled
-from gateway.client.exits import DONE
+from gateway.client.exits import DONE, shown
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.terminal import OPERATOR_HELP, add_home, command_parser, patient, perform
 from keys.did import parse_public_key
 from verifier.did import encode_did
 from verifier.entries import LABEL
-from verifier.verdict import escape
 from verifier.wire import JsonObject, Malformed
 
 
@@ -80,4 +79,4 @@ def _print_list(agents: list[JsonObject], is_json: bool) -> None:
         print("No key was ever enrolled.")
     for agent in agents:
         standing = f"removed by entry {agent['removedSeq']}" if "removedSeq" in agent else "in force"
-        print(escape(f"{agent.get('did')}  {agent.get('name', '-')}  {standing}"))
+        print(shown(f"{agent.get('did')}  {agent.get('name', '-')}  {standing}"))

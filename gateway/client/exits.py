@@ -37,7 +37,7 @@ from gateway.client.errors import (
     Unreachable,
     Waits,
 )
-from verifier.verdict import escape
+from verifier.verdict import TEXT_CHARACTERS_MAX, escape
 
 DONE, REFUSED, USAGE = 0, 1, 2
 UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK = 69, 73, 75, 76, 77, 78, 79
@@ -123,23 +123,23 @@ def exit_table() -> str:
 def explain(error: ClientError) -> str:
     """Return what happened and what to do next, for a person; strings from outside are escaped."""
     if isinstance(error, HeldHere):
-        return f"{escape(str(error))}\nWait with --wait 60s, or give what runs beside it a key of its own (--home)."
+        return f"{shown(str(error))}\nWait with --wait 60s, or give what runs beside it a key of its own (--home)."
     if isinstance(error, StillWaiting):
         return _explain_waiting(error)
     if isinstance(error, Refused):
         say = _SENTENCES.get(error.error)
         if say is not None:
             return say(error)
-        return f"refused: {escape(error.error)} (entry {error.receipt.seq}). {ADVICE.get(error.error, '')}".strip()
-    return "\n".join(escape(line) for line in str(error).splitlines())
+        return f"refused: {shown(error.error)} (entry {error.receipt.seq}). {ADVICE.get(error.error, '')}".strip()
+    return "\n".join(shown(line) for line in str(error).splitlines())
 
 
 def _explain_held(held: LeaseHeld) -> str:
     others = f", and {held.conflicts - 1} more in the way" if held.conflicts > 1 else ""
     return (
-        f"{escape(held.resource)} is held by {_who(held.holder, held.holder_name)} until "
+        f"{shown(held.resource)} is held by {_who(held.holder, held.holder_name)} until "
         f"{moment(held.expires_at_ms)} unless renewed{others}.\n"
-        f"It is a {held.conflict.get('mode')} lease on {escape(str(held.conflict.get('heldAs')))}, token "
+        f"It is a {held.conflict.get('mode')} lease on {shown(str(held.conflict.get('heldAs')))}, token "
         f"{held.conflict.get('fencingToken')}.\n{_again(held)}"
     )
 
@@ -150,20 +150,20 @@ def _explain_deadlock(deadlock: Deadlock) -> str:
     ring = "".join(_ring_line(row, rows[(at + 1) % len(rows)]) for at, row in enumerate(rows))
     order = shlex.join(deadlock.acquire_order)
     return (
-        f"waiting for {escape(deadlock.resource)} would never end (entry {deadlock.receipt.seq}):\n{ring}"
-        f"Give back what you hold of these, then take all you need in one request, or in this order:\n  {escape(order)}"
+        f"waiting for {shown(deadlock.resource)} would never end (entry {deadlock.receipt.seq}):\n{ring}"
+        f"Give back what you hold of these, then take all you need in one request, or in this order:\n  {shown(order)}"
     )
 
 
 def _ring_line(row: Waits, following: Waits) -> str:
     """One waits for the next; the last one for the first."""
     behind = f"behind ticket {row.ahead_id}" if row.ahead_id else f"token {row.fencing_token}"
-    return f"  {row.actor} waits for {escape(row.resource)} ({row.mode}), {behind} of {following.actor}\n"
+    return f"  {row.actor} waits for {shown(row.resource)} ({row.mode}), {behind} of {following.actor}\n"
 
 
 def _explain_delay(delayed: LockDelayed) -> str:
     return (
-        f"{escape(delayed.resource)} was held by {delayed.holder} until its lease ran out or was broken; others "
+        f"{shown(delayed.resource)} was held by {delayed.holder} until its lease ran out or was broken; others "
         f"have to wait until {moment(delayed.delay_until_ms)}, in case its work goes on.\n{_again(delayed)}"
     )
 
@@ -171,7 +171,7 @@ def _explain_delay(delayed: LockDelayed) -> str:
 def _explain_queued(queued: Queued) -> str:
     ahead = queued.ahead
     return (
-        f"others wait in line for {escape(queued.resource)}: ticket {ahead.get('ticketId')} of {ahead.get('actor')} "
+        f"others wait in line for {shown(queued.resource)}: ticket {ahead.get('ticketId')} of {ahead.get('actor')} "
         f"comes first.\n{_again(queued)}"
     )
 
@@ -217,7 +217,7 @@ def _again(refused: InTheWay) -> str:
 
 
 def _who(did: str, name: str | None) -> str:
-    return f"{escape(name)} ({did})" if name else did
+    return f"{shown(name)} ({did})" if name else did
 
 
 # The refusals that need more than a row of ADVICE; each function takes the exception that errors.py has for the name.
@@ -231,6 +231,12 @@ _SENTENCES: Mapping[str, Callable[[Any], str]] = {
     "lease_broken": _explain_broken,
     "token_stale": _explain_stale,
 }
+
+
+def shown(text: str) -> str:
+    """Return a text from outside fit for a terminal: what can be printed stays, the rest is escaped; bounded."""
+    cut = text if len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + "..."
+    return "".join(letter if letter.isprintable() else escape(letter) for letter in cut)
 
 
 def moment(time_ms: int) -> str:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from gateway.actions import ACTIONS
 from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT, Agent, SeenLease, Tokened
 from gateway.client.errors import NotHeld, StillWaiting
-from gateway.client.exits import DONE
+from gateway.client.exits import DONE, shown
 from gateway.client.line import poll_until
 from gateway.client.outcome import add_receipt, check_receipt_path, done
 from gateway.client.terminal import (
@@ -41,7 +41,6 @@ from verifier.entries import (
     TTL_MS_MIN,
     check_resource,
 )
-from verifier.verdict import escape
 from verifier.wire import JsonObject, Malformed
 
 _SALT_BYTES = 16
@@ -238,9 +237,9 @@ async def _list(arguments: argparse.Namespace) -> int:
     if not leases:
         print("This key holds no lease." if arguments.holder == "me" else f"{arguments.holder} holds no lease.")
     for lease in leases:
-        names = escape(" ".join(texts(lease.get("resources"))))
+        names = shown(" ".join(texts(lease.get("resources"))))
         until = shown_moment(lease.get("endsAtMs"))
-        mode = escape(str(lease.get("mode")))
+        mode = shown(str(lease.get("mode")))
         print(f"{lease.get('leaseId')}  {names}  {mode}  token {lease.get('fencingToken')}  until {until}")
     return DONE
 
@@ -263,9 +262,9 @@ async def _find_lease(agent: Agent, names: Sequence[str]) -> tuple[SeenLease, tu
         if not LEASE_ID.check(name):
             check_resource(name)
     if found:
-        ids = ", ".join(f"{lease.get('leaseId')} ({escape(str(lease.get('mode')))})" for lease in found)
+        ids = ", ".join(f"{lease.get('leaseId')} ({shown(str(lease.get('mode')))})" for lease in found)
         raise NotHeld(f"this key holds more than one lease on {' '.join(names)}: name one by its id, {ids}")
-    held = ", ".join(escape(" ".join(texts(lease.get("resources")))) for lease in leases)
+    held = ", ".join(shown(" ".join(texts(lease.get("resources")))) for lease in leases)
     raise NotHeld(
         f"this key holds no lease that is exactly {' '.join(names)}; it holds: {held or 'nothing'}.\n"
         "It may have run out; acquire again."

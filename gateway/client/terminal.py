@@ -14,17 +14,17 @@ import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
 from gateway.client.agent import Agent
 from gateway.client.errors import ClientError, StillWaiting
-from gateway.client.exits import SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain
+from gateway.client.exits import SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain, shown
 from gateway.client.profile import default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
 from gateway.client.words import error_facts
-from verifier.verdict import escape
 from verifier.wire import Malformed
 
 Handler = Callable[[argparse.Namespace], Coroutine[object, object, int]]
@@ -37,10 +37,12 @@ _ADVISED = re.compile(r"tallystick (?:lease list|wait(?: claim T\d+| cancel T\d+
 
 def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> int:
     """Run one parsed command and return its exit code; an error is told with what to do next."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal can't show is no reason to fail
     try:
         return asyncio.run(handler(arguments))
     except Malformed as error:
-        return _tell(command, arguments, {"error": "wrong_usage"}, escape(str(error)), USAGE)
+        return _tell(command, arguments, {"error": "wrong_usage"}, shown(str(error)), USAGE)
     except ClientError as error:
         _keep_refusal(error, arguments)
         text = _with_home(explain(error), arguments.home)

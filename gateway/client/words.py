@@ -7,12 +7,11 @@ sentence around it claims nothing.
 from __future__ import annotations
 
 from gateway.client.errors import ClientError, Refused, RequestRejected, StillWaiting
-from gateway.client.exits import code_name, moment
+from gateway.client.exits import code_name, moment, shown
 from gateway.client.join import Joined
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.score import TrustChange
 from verifier.entries import HOLDING
-from verifier.verdict import escape
 from verifier.wire import JsonObject, JsonValue
 
 TIME_MS_SHOWN_MAX = 253_402_300_800_000  # the year 10000, where calendars end
@@ -66,13 +65,13 @@ def wait_lines(row: JsonObject) -> list[str]:
     leases, queue, waiting = (objects(row.get(name)) for name in ("leases", "queue", "waiting"))
     held = "; ".join(map(_held, leases)) or "free"
     others = ", ".join(who(waits, "actor", "actorName") for waits in waiting)
-    first = f"{escape(str(row.get('resource')))}  {held}" + (f"; waiting: {others}" if others else "")
+    first = f"{shown(str(row.get('resource')))}  {held}" + (f"; waiting: {others}" if others else "")
     return [first, *map(_place, queue)]
 
 
 def _held(lease: JsonObject) -> str:
     under = f" as {lease['heldAs']}" if "heldAs" in lease else ""
-    return escape(
+    return shown(
         f"held by {who(lease, 'holder', 'holderName')}{under}, {lease.get('mode')}, {lease.get('leaseId')}, token "
         f"{lease.get('fencingToken')}, until {shown_moment(lease.get('endsAtMs'))}"
     )
@@ -80,7 +79,7 @@ def _held(lease: JsonObject) -> str:
 
 def _place(ticket: JsonObject) -> str:
     wanted = f" for {ticket['resource']}" if "resource" in ticket else ""
-    return escape(
+    return shown(
         f"  {ticket.get('position')}. {ticket.get('ticketId')} of {who(ticket, 'actor', 'actorName')}{wanted}, "
         f"{ticket.get('mode')}, {ticket.get('state')}, kept until {shown_moment(ticket.get('endsAtMs'))}"
     )
@@ -89,14 +88,14 @@ def _place(ticket: JsonObject) -> str:
 def deadlock_line(pair: JsonObject) -> str:
     """Return two that wait for each other."""
     actors, names = " and ".join(texts(pair.get("actors"))), " ".join(texts(pair.get("resources")))
-    return escape(f"deadlock: {actors} wait for each other, for {names}")
+    return shown(f"deadlock: {actors} wait for each other, for {names}")
 
 
 def scheme_line(row: JsonObject) -> str:
     """Return one scheme of the list."""
     marks = [word for name, word in (("isFolding", "folding"), ("isUnicode", "unicode")) if row.get(name) is True]
     times = f"lock-delay {row.get('lockDelayMs')} ms  max-hold {row.get('maxHoldMs')} ms"
-    return escape("  ".join((str(row.get("name")), str(row.get("class")), *marks, times)))
+    return shown("  ".join((str(row.get("name")), str(row.get("class")), *marks, times)))
 
 
 def points(value: object) -> str:
@@ -114,7 +113,7 @@ def trust_line(change: TrustChange) -> str:
 def who(row: JsonObject, did: str, name: str) -> str:
     """Return the label and the DID that two members of a view name; only the DID is an identity."""
     label = row.get(name)
-    return escape(f"{label} ({row.get(did)})" if isinstance(label, str) else str(row.get(did)))
+    return shown(f"{label} ({row.get(did)})" if isinstance(label, str) else str(row.get(did)))
 
 
 def texts(value: JsonValue) -> tuple[str, ...]:

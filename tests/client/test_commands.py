@@ -466,6 +466,9 @@ def test_readers_share_a_subtree_and_a_writer_is_told_who_they_are(alice: Path, 
     file = lease(bob, "acquire", "docs:Guide/Intro.md", "--mode", "read")
     assert (tree.returncode, file.returncode) == (0, 0)
     assert re.search(r"fencing token \d+  read  until ", file.stdout)
+    shown = client("wait", "docs:GUIDE/**", "--home", str(bob)).stdout
+    assert re.match(r"docs:GUIDE/\*\*  held by did:\S+ as docs:guide/\*\*, read, L\d+, token \d+, until ", shown)
+    assert "as docs:Guide/Intro.md, read" in shown
     refused = lease(bob, "acquire", "docs:guide/intro.MD", "--mode", "write")
     assert refused.returncode == 73
     assert "It is a read lease on docs:guide/**, token" in refused.stderr
@@ -506,6 +509,7 @@ def test_schemes_are_set_by_the_operator_and_seen_by_all(gateway: Gateway, alice
     wrong = lease(alice, "acquire", "feed:new\u00e4", "--mode", "write")
     assert (wrong.returncode, "mode_not_allowed" in wrong.stderr, "--mode append" in wrong.stderr) == (1, True, True)
     assert lease(alice, "acquire", "feed:new\u00e4", "--mode", "append").returncode == 0
+    assert client("wait", "feed:new\u00e4", "--home", str(alice)).stdout.startswith("feed:new\u00e4  held by did:")
     assert lease(alice, "release", "feed:new\u00e4").returncode == 0
     assert "tallystick scheme set SCHEME --unicode" in lease(alice, "acquire", "lock:\u00e4").stderr
     stranger = client("scheme", "set", "feed", "--class", "exclusive", "--home", str(alice))

@@ -25,7 +25,18 @@ from gateway.client.errors import (
     TokenStale,
     refusal_of,
 )
-from gateway.client.exits import ADVICE, DEADLOCK, HELD, MEANINGS, REFUSED, code_name, exit_code_of, explain, moment
+from gateway.client.exits import (
+    ADVICE,
+    DEADLOCK,
+    HELD,
+    MEANINGS,
+    REFUSED,
+    code_name,
+    exit_code_of,
+    explain,
+    moment,
+    shown,
+)
 from gateway.client.line import queued
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.words import error_facts
@@ -214,3 +225,10 @@ async def test_a_broken_lease_names_the_entry_that_says_why() -> None:
 def test_the_codes_are_told_in_the_help() -> None:
     assert DEADLOCK in MEANINGS
     assert "give something back" in MEANINGS[DEADLOCK]
+
+
+def test_what_comes_from_outside_is_fit_for_a_terminal() -> None:
+    """Names beyond ASCII stay readable; what moves the cursor or can't be seen does not come through."""
+    assert shown("repo:Größe/日本 x") == "repo:Größe/日本 x"
+    assert shown("a\x1b[2J\nb\u202ec\ud800") == "a\\x1b[2J\\nb\\u202ec\\ud800"
+    assert len(shown("x" * 10_000)) < 3_000
