@@ -14,7 +14,8 @@ from tests.verifier.maker import ALICE, BOB, CAROL, Json, Key
 
 FIRST = 6
 NUMBERS = {
-    "operator_required": 105, "name_not_allowed": 301, "mode_not_allowed": 302, "scheme_busy": 303,
+    "operator_required": 105, "agent_not_found": 106,
+    "name_not_allowed": 301, "mode_not_allowed": 302, "scheme_busy": 303,
     "ledger_disputed": 401, "lease_unknown": 402, "lease_not_yours": 403, "lease_released": 404, "lease_expired": 405,
     "lease_mismatch": 406, "not_holder": 407, "lease_held": 408, "lease_broken": 410, "lease_transferred": 411,
     "lease_changed": 412, "token_stale": 413, "hold_exceeded": 414, "lock_delayed": 415, "not_offered": 416,

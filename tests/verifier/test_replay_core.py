@@ -1,0 +1,193 @@
+"""The real core decides what comes to its mind, and the rules, written from the protocol alone, find nothing in it.
+
+Seeded: a failure is found again by its number. Parameters are small, so that every bound is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from gateway.core.opening import start_steps
+from gateway.core.state import Lease, Parameters, Ticket
+from tests.core import requests
+from tests.core.book import OPENED_MS, Book
+from tests.core.requests import Ask, did_of
+from verifier.entries import CLASSES, MODES
+from verifier.replay.judged import judge
+from verifier.replay.relations import Relations
+
+AGENTS = "ABCD"
+SEEDS = range(60)
+STEPS = 90
+TREES = ("lock:a", "lock:b", "lock:**", "repo:x", "repo:x/a", "repo:x/**", "repo:x/a/**", "doc:p", "doc:**", "log:l")
+CIRCLES = ("lock:a", "lock:b", "lock:c", "lock:d")
+MIXED = ("lock:a", "lock:b", "doc:p", "doc:q")
+
+
+def audited(leaves: Sequence[bytes]) -> list[tuple[int, str, str]]:
+    """(seq, type, code) of everything that does not fit."""
+    relations, found = Relations(), []
+    authorities: frozenset[str] = frozenset()
+    for seq, leaf_bytes in enumerate(leaves):
+        entry = judge(leaf_bytes, authorities)
+        assert entry.leaf is not None, (seq, entry.faults)
+        if seq == 0:
+            relations.open(entry.leaf)
+            authorities = frozenset(map(str, entry.leaf.value["authorities"]))  # type: ignore[arg-type]
+        faults = (*entry.faults, *relations.faults(entry.leaf, entry))
+        found += [(seq, entry.leaf.entry_type.name, code) for code, _ in faults]
+    return found
+
+
+class Whim:
+    """What four agents and an operator do for no reason, at times that jump."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        moods: tuple[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]], ...] = (
+            (TREES, (1_000, 5_000, 30_000), (0, 50, 300, 1_000, 2_500)),
+            (CIRCLES, (20_000, 60_000), (0, 20, 300, 1_500)),
+            (MIXED, (2_000, 20_000), (0, 50, 300, 1_000)),
+        )
+        self.names, self.ttls_ms, self.jumps_ms = moods[seed % 3]
+        self.book = Book(parameters=self._parameters())
+        self.t_ms, self.epoch = OPENED_MS + 1_000, 0
+        self.offers: dict[str, str] = {}  # by lease, to whom
+
+    def _parameters(self) -> Parameters:
+        pick = self.dice.choice
+        return Parameters(
+            poll_ms=pick((3_000, 30_000)),
+            claim_ms=pick((1_000, 2_000)),
+            queue_per_resource=pick((2, 256)),
+            queue_per_principal=pick((2, 64)),
+            queue_total=pick((4, 10_000)),
+            lock_delay_ms=pick((0, 1_500)),
+            deadlock_nodes=pick((2, 3, 1_000)),
+            passes_max=pick((1, 2, 32)),
+            reserve_after_ms=pick((1_500, 60_000)),
+            held_per_principal=pick((5, 4_096)),
+            max_hold_ms=pick((4_000, 3_600_000)),
+            stampede_admitted=pick((1, 8)),
+            stampede_reset_ms=pick((3_000, 60_000)),
+            trust_gain_window_ms=pick((3_000, 3_600_000)),
+            wait_edge_ms=pick((2_000, 10_000)),
+            idempotency_ms=pick((6_000, 86_400_000)),
+        )
+
+    def run(self) -> list[bytes]:
+        for scheme in ("lock", "repo", "doc", "log"):
+            if self.dice.random() < 0.4:
+                self.play(self.set_scheme(scheme, "op"))
+        for _ in range(STEPS):
+            self.t_ms += self.dice.choice(self.jumps_ms)
+            if self.dice.random() < 0.01:
+                self.restart()
+            self.play(*(self.ask() for _ in range(self.dice.choice((0, 1, 1, 1, 2, 3)))))
+        return self.book.leaves
+
+    def play(self, *asks: Ask) -> None:
+        self.book.run(self.t_ms, *asks, epoch=self.epoch)
+
+    def restart(self) -> None:
+        assert self.book.head is not None
+        before_ms = self.book.head.time_ms
+        self.t_ms += self.dice.choice((10, 2_000, 40_000))
+        self.epoch += 1
+        steps = start_steps("start", is_clean=True, before_ms=before_ms)
+        self.book.run(self.t_ms, steps=steps, epoch=self.epoch)
+
+    def ask(self) -> Ask:
+        records = self.book.shelf.records.values()
+        leases = [record for record in records if isinstance(record, Lease)]
+        tickets = [record for record in records if isinstance(record, Ticket)]
+        moves: list[Any] = [self.acquire] * 7
+        if leases:
+            moves += [self.renew] * 2 + [self.release] * 3 + [self.transfer, self.accept, self.accept, self.take_away]
+        if tickets:
+            moves += [self.claim] * 4 + [self.cancel]
+        move = self.dice.choice([*moves, self.late, lambda *_: self.set_scheme(self.dice.choice(("doc", "log")), "A")])
+        one: Ask = move(leases, tickets)
+        return one
+
+    def whose(self, did: str) -> str:
+        """The actor of a DID mostly, sometimes another."""
+        return next(n for n in AGENTS if did_of(n) == did) if self.dice.random() < 0.9 else self.dice.choice(AGENTS)
+
+    def maybe(self, chance: float, **member: Any) -> dict[str, Any]:
+        return member if self.dice.random() < chance else {}
+
+    def acquire(self, leases: list[Lease], _tickets: object) -> Ask:
+        pick = self.dice.choice
+        if leases and self.dice.random() < 0.1:
+            again = pick(leases)
+            return requests.acquire(self.whose(again.holder), *again.resources, at_ms=self.t_ms, mode=again.mode)
+        names = self.dice.sample(self.names, pick((1, 1, 1, 2, 3)))
+        if self.dice.random() < 0.1:
+            names = [f"{scheme}:{path.upper()}" for scheme, _, path in (name.partition(":") for name in names)]
+        members = {"ttlMs": pick(self.ttls_ms), **self.maybe(0.4, mode=pick(MODES))}
+        if self.dice.random() < 0.5:
+            members |= {"wait": True, **self.maybe(0.5, giveUpMs=pick((1_000, 3_000, 20_000)))}
+            members |= self.maybe(0.4, onDeadlock="wait")
+        return requests.acquire(pick(AGENTS), *names, at_ms=self.t_ms, **members)
+
+    def renew(self, leases: list[Lease], _: object) -> Ask:
+        lease = self.dice.choice(leases)
+        members = {**self.maybe(0.5, mode=self.dice.choice(MODES)), **self.maybe(0.5, ttlMs=1_000)}
+        return requests.renew(self.whose(lease.holder), lease.lease_id, self.t_ms, **members)
+
+    def release(self, leases: list[Lease], _: object) -> Ask:
+        lease = self.dice.choice(leases)
+        by_id = self.maybe(0.5, leaseId=lease.lease_id)
+        return requests.release(self.whose(lease.holder), *lease.resources, at_ms=self.t_ms, **by_id)
+
+    def transfer(self, leases: list[Lease], _: object) -> Ask:
+        lease, to = self.dice.choice(leases), self.dice.choice(AGENTS)
+        self.offers[lease.lease_id] = to
+        who = self.dice.choice((self.whose(lease.holder), "op"))
+        token = lease.fencing_token + (self.dice.random() < 0.1)
+        return requests.transfer(who, lease.lease_id, token, to, self.t_ms)
+
+    def accept(self, leases: list[Lease], _: object) -> Ask:
+        lease = self.dice.choice([one for one in leases if one.lease_id in self.offers] or leases)
+        who = self.offers.get(lease.lease_id, self.dice.choice(AGENTS))
+        return requests.accept(who, lease.lease_id, self.t_ms, **self.maybe(0.5, ttlMs=1_000))
+
+    def take_away(self, leases: list[Lease], _: object) -> Ask:
+        lease = self.dice.choice(leases)
+        name = self.dice.choice((lease.resources[0], self.dice.choice(self.names)))
+        return requests.break_(self.dice.choice(("op", "op", "A")), name, lease.fencing_token, self.t_ms)
+
+    def claim(self, _: object, tickets: list[Ticket]) -> Ask:
+        ticket = self.dice.choice(tickets)
+        return requests.claim(self.whose(ticket.actor), ticket.ticket_id, self.t_ms)
+
+    def cancel(self, _: object, tickets: list[Ticket]) -> Ask:
+        ticket = self.dice.choice(tickets)
+        return requests.cancel(self.whose(ticket.actor), ticket.ticket_id, self.t_ms)
+
+    def late(self, *_: object) -> Ask:
+        number, who = self.dice.randrange(5, len(self.book.leaves) + 2), self.dice.choice(AGENTS)
+        late = (
+            requests.renew(who, f"L{number}", self.t_ms),
+            requests.accept(who, f"L{number}", self.t_ms),
+            requests.release(who, "lock:a", at_ms=self.t_ms, leaseId=f"L{number}"),
+            requests.claim(who, f"T{number}", self.t_ms),
+            requests.cancel(who, f"T{number}", self.t_ms),
+        )
+        return self.dice.choice(late)
+
+    def set_scheme(self, scheme: str, who: str) -> Ask:
+        members = {**self.maybe(0.3, isFolding=True), **self.maybe(0.3, lockDelayMs=1_000)}
+        members |= self.maybe(0.3, maxHoldMs=5_000)
+        who = self.dice.choice(("op", who))
+        return requests.set_scheme(who, scheme, self.dice.choice(CLASSES), self.t_ms, **members)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_the_core_decides_is_what_the_protocol_calls_for(seed: int) -> None:
+    assert audited(Whim(seed).run()) == []
