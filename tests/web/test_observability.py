@@ -117,7 +117,7 @@ async def test_metrics_are_on_a_port_of_their_own_and_count_what_happened(tmp_pa
 
 
 async def test_metrics_show_the_line_those_who_are_parked_and_what_became_of_them(tmp_path: Path) -> None:
-    made = make(tmp_path / "data", poll_ms=3_000)
+    made = make(tmp_path / "data", poll_ms=6_000)
     async with world(tmp_path / "data", made, metrics_port=free_port()) as place:
         held = (await place.acquire("a", "lock:x")).json["lease"]
         await place.acquire("b", "lock:y")
