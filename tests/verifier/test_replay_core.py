@@ -5,7 +5,8 @@ Seeded: a failure is found again by its number. Parameters are small, so that ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -16,8 +17,9 @@ from gateway.core.state import Lease, Parameters, Ticket
 from tests.core import requests
 from tests.core.book import OPENED_MS, Book
 from tests.core.requests import Ask, did_of
+from tests.verifier.maker import canonical
 from verifier.entries import CLASSES, MODES
-from verifier.replay.judged import judge
+from verifier.replay.judged import Judged, judge
 from verifier.replay.relations import Relations
 
 AGENTS = "ABCD"
@@ -28,19 +30,22 @@ CIRCLES = ("lock:a", "lock:b", "lock:c", "lock:d")
 MIXED = ("lock:a", "lock:b", "doc:p", "doc:q")
 
 
-def audited(leaves: Sequence[bytes]) -> list[tuple[int, str, str]]:
-    """(seq, type, code) of everything that does not fit."""
-    relations, found = Relations(), []
-    authorities: frozenset[str] = frozenset()
-    for seq, leaf_bytes in enumerate(leaves):
-        entry = judge(leaf_bytes, authorities)
-        assert entry.leaf is not None, (seq, entry.faults)
+def judged(leaves: Sequence[bytes]) -> list[Judged]:
+    """Every entry alone, with entry 0's list of authorities."""
+    authorities = json.loads(leaves[0])["authorities"]
+    return [judge(leaf_bytes, frozenset(authorities)) for leaf_bytes in leaves]
+
+
+def audited(entries: Sequence[Judged]) -> Iterator[tuple[int, str]]:
+    """Yield (seq, code) of everything that does not fit."""
+    relations = Relations()
+    for seq, entry in enumerate(entries):
+        if entry.leaf is None:
+            yield seq, "leaf_malformed"
+            continue
         if seq == 0:
             relations.open(entry.leaf)
-            authorities = frozenset(map(str, entry.leaf.value["authorities"]))  # type: ignore[arg-type]
-        faults = (*entry.faults, *relations.faults(entry.leaf, entry))
-        found += [(seq, entry.leaf.entry_type.name, code) for code, _ in faults]
-    return found
+        yield from ((seq, code) for code, _ in (*entry.faults, *relations.faults(entry.leaf, entry)))
 
 
 class Whim:
@@ -190,4 +195,46 @@ class Whim:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_the_core_decides_is_what_the_protocol_calls_for(seed: int) -> None:
-    assert audited(Whim(seed).run()) == []
+    assert list(audited(judged(Whim(seed).run()))) == []
+
+
+def changes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield (path, other value) for each number and flag in a leaf; None for a member that may be left out."""
+    for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        here = (*path, name)
+        if here in (("seq",), ("timeMs",), ("epoch",), ("request",)):
+            continue
+        if isinstance(inner, bool):
+            yield here, not inner
+        elif isinstance(inner, int):
+            yield from ((here, inner + 1), (here, inner - 1))
+        elif isinstance(inner, dict | list):
+            yield from changes(inner, here)
+        if here in (("trust",), ("delayUntilMs",), ("cycle",), ("softCycle",), ("searchBounded",), ("endedSeq",)):
+            yield here, None
+
+
+def changed(leaf_bytes: bytes, path: tuple[Any, ...], other: Any) -> bytes:
+    leaf = json.loads(leaf_bytes)
+    inner = leaf
+    for name in path[:-1]:
+        inner = inner[name]
+    if other is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = other
+    return canonical(leaf)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_number_that_the_core_decided_may_be_another(seed: int) -> None:
+    """One number or flag of one entry is changed; chain and tree are left out of it, so the rules alone find it."""
+    leaves = Whim(seed).run()
+    entries, dice = judged(leaves), Random(seed)
+    every = [(seq, *how) for seq in range(1, len(leaves)) for how in changes(json.loads(leaves[seq]))]
+    authorities = frozenset(json.loads(leaves[0])["authorities"])
+    for seq, path, other in dice.sample(every, 40):
+        if path == ("isClean",):  # how a gateway stopped is its own word
+            continue
+        lie = judge(changed(leaves[seq], path, other), authorities)
+        assert next(audited([*entries[:seq], lie, *entries[seq + 1 :]]), None) is not None, (seq, path, other)

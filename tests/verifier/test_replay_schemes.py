@@ -190,3 +190,11 @@ def test_a_name_with_unassigned_characters_is_noted_once_and_is_no_lie() -> None
     report = audit(ledger.export(), pins(ledger))
     assert (report.exit_code, remarks(report).count("name_not_checked")) == (0, 1)
     assert [finding.seq for finding in report.findings if finding.code == "name_not_checked"] == [FIRST + 1]
+
+
+@pytest.mark.parametrize("tell", [a_day_of_schemes, a_duration_made_up, busy_with_nothing])
+def test_other_processes_give_back_what_a_leaf_does_not_repeat(tell: Tell) -> None:
+    ledger = scene()
+    tell(ledger)
+    reports = [audit(ledger.export(), pins(ledger), jobs=jobs) for jobs in (1, 2)]
+    assert reports[0] == reports[1]

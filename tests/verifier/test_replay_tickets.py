@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.verifier.maker import ALICE, BOB, CAROL, OPERATOR
-from tests.verifier.scene import FIRST, Found, Scene, Tell, advice, edit, found
+from tests.verifier.maker import ALICE, AUTHORITY, BOB, CAROL, OPERATOR
+from tests.verifier.scene import FIRST, Found, Scene, Tell, advice, edit, found, scene
+from verifier.entries import parse_leaf
+from verifier.replay.judged import judge
+from verifier.replay.relations import Relations
 
 A, T1, T2 = FIRST, FIRST + 1, FIRST + 2  # ALICE's lease and the first two tickets
 
@@ -465,3 +468,32 @@ LIES: list[tuple[Tell, Found, dict[str, int]]] = [
 @pytest.mark.parametrize(("tell", "wanted", "parameters"), LIES, ids=[row[0].__name__ for row in LIES])
 def test_a_lie_about_a_line_is_found_at_its_entry(tell: Tell, wanted: Found, parameters: dict[str, int]) -> None:
     assert found(tell, **parameters) == wanted
+
+
+def test_what_has_ended_leaves_nothing_behind() -> None:
+    """Leases, tickets, delays and counts go; how things ended is remembered for idempotencyMs of log time."""
+    ledger = scene(lockDelayMs=5_000, idempotencyMs=86_400_000)
+    for _ in range(3):
+        ledger.time_ms += 86_400_000
+        offered_after_a_delay_again(ledger)
+    relations = Relations()
+    relations.open(parse_leaf(ledger.leaves[0]))
+    for leaf_bytes in ledger.leaves:
+        entry = judge(leaf_bytes, frozenset((AUTHORITY,)))
+        assert entry.leaf is not None and list(relations.faults(entry.leaf, entry)) == []
+    state = relations.state
+    assert (state.lease, state.ticket, state.leases_of, state.tickets_of, state.held, state.passed) == ({},) * 6
+    assert not (state.leases or state.tickets or list(state.delays_by_end()))
+    assert (len(state.endings), len(state.stampede)) == (3, 1)
+
+
+def offered_after_a_delay_again(ledger: Scene) -> None:
+    """A day with a delay, a ticket and a refusal; at its end nobody has anything."""
+    lease = ledger.grant(ALICE, "lock:a", ttl_ms=1_000)
+    ledger.deny(CAROL, "lease_held", "lock:a", **ledger.held(lease, "lock:a"))
+    ticket = ledger.queue(BOB, "lock:a")
+    ledger.time_ms += 1_000
+    ledger.expire(lease, delayUntilMs=ledger.time_ms + 5_000)
+    ledger.time_ms += 5_000
+    ledger.offer(ticket)
+    ledger.release(BOB, ledger.claim(BOB, ticket))
