@@ -241,15 +241,6 @@ def test_an_operators_request_meets_every_row_in_order() -> None:
     )
 
 
-def test_what_the_ladders_meet_is_the_table() -> None:
-    """Together the four ladders meet every row but decision_failed, which has a test of its own."""
-    rows = {name for _, _, name in COMMON} | {
-        "ledger_disputed", "lease_held", "lease_unknown", "lease_not_yours", "lease_released", "lease_expired",
-        "lease_mismatch", "not_holder", "operator_required", "agent_not_found",
-    }  # fmt: skip
-    assert rows | {"decision_failed"} == {row.name for row in TABLE}
-
-
 def test_a_refusal_without_entry_changes_nothing_at_all() -> None:
     book = Book()
     used = acquire("A", "repo:x")
