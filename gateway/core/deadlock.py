@@ -49,10 +49,13 @@ class Step(NamedTuple):
     ahead: Lease | Ticket
 
 
-def find_cycle(draft: Draft, ask: Ask, context: Context, *, plain: bool, soft: bool) -> Search:
+def find_cycle(
+    draft: Draft, ask: Ask, context: Context, *, plain: bool, soft: bool, leases: list[Lease] | None = None
+) -> Search:
     """Return the circle that `ask` would close if its actor waited for it now, at the end of every line.
 
-    `plain` lets refused acquires count as waits, `soft` counts those who stand before in line.
+    `plain` lets refused acquires count as waits, `soft` counts those who stand before in line. `leases` are those in
+    the way of the ask, where they are known already.
     """
     graph = _Graph(draft, context)
     if not graph.holds(ask.actor):
@@ -69,7 +72,12 @@ def find_cycle(draft: Draft, ask: Ask, context: Context, *, plain: bool, soft: b
     def is_back(step: Step) -> bool:  # nobody is behind a ticket that does not stand in line yet
         return isinstance(step.ahead, Lease) and step.ahead.holder == ask.actor
 
-    path, is_bounded = graph.walk(ask.actor, edges([Wait(ask, None)]), onward, is_back)
+    wait = Wait(ask, None)
+    if leases is None:
+        first = edges([wait])
+    else:
+        first = (Step(wait, lease) for lease in sorted(leases, key=attrgetter("fencing_token")))
+    path, is_bounded = graph.walk(ask.actor, first, onward, is_back)
     rows = [_row(draft, step) for step in path] if len(path) <= CYCLE_ROWS_MAX else []
     is_long = bool(path) and (not rows or _name_bytes(rows) > CYCLE_NAME_BYTES_MAX)
     return Search([] if is_long else rows, is_bounded or is_long)

@@ -31,7 +31,7 @@ def denial(draft: Draft, request: SignedRequest, ask: Ask, way: Way, context: Co
     `way` holds what really stands in the way: of the tickets only those of `settle.standing`.
     """
     if way.leases:
-        search = find_cycle(draft, ask, context, plain=True, soft=False)
+        search = find_cycle(draft, ask, context, plain=True, soft=False, leases=way.leases)
         return held(draft, request, ask, way.leases, search, context, is_edge=True)
     if way.delays:
         return refusal.LOCK_DELAYED, _delayed(draft, request, ask, way.delays, context)

@@ -191,10 +191,10 @@ def way_of(view: Draft | View, ask: Ask, t_ms: int) -> Way:
     return way
 
 
-def exclusions(view: Draft | View, ask: Ask) -> Iterator[Claim]:
+def exclusions(view: Draft | View, ask: Ask, kinds: tuple[str, ...] = ("",)) -> Iterator[Claim]:
     """Yield each claim that excludes an ask as far as names and modes go, whoever's it is and whether it has lapsed.
 
-    A sub-tree meets everything that lies in it, so this is written for ten thousand claims.
+    `kinds` says how its key begins. A sub-tree meets everything that lies in it, so this is written for ten thousand.
     """
     get, near = view.get, view.near
     met: set[str] = set()
@@ -203,7 +203,7 @@ def exclusions(view: Draft | View, ask: Ask) -> Iterator[Claim]:
         is_folding = bool(ask.schemes) and _is_folding(ask.schemes, name)
         for term in met_by(name):
             for place in near(term):
-                claim = get(place)
+                claim = get(place) if place.startswith(kinds) else None
                 if not isinstance(claim, CLAIMS) or claim.mode in sharing or place in met:
                     continue
                 # What is filed under a word overlaps when folded; a scheme that does not fold has to look again.

@@ -18,17 +18,16 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
-from gateway.core.deadlock import NOBODY, closes_cycle
+from gateway.core.deadlock import closes_cycle
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.resource import (
     Ask,
     ask_again,
     claims_on,
     end_ms,
-    excludes,
+    exclusions,
 )
 from gateway.core.state import (
-    CLAIMS,
     TICKETS_KEY,
     Claim,
     Counter,
@@ -43,7 +42,7 @@ from gateway.core.state import (
     ticket_at,
     ticket_key,
 )
-from gateway.core.terms import PASSED, met_by
+from gateway.core.terms import PASSED
 from verifier.wire import JsonObject
 
 RESERVED_CLAIMS = 3  # a reservation lasts for as many claim windows
@@ -137,7 +136,7 @@ class Line:
         """Yield the tickets of other actors that exclude an ask, as they are now, lowest number first."""
         place = ask.resources, ask.mode
         if place not in self._tickets:
-            found = {one.ticket_id: one.seq for one in _excluding(self.draft, ask, IN_LINE) if isinstance(one, Ticket)}
+            found = {one.ticket_id: one.seq for one in exclusions(self.draft, ask, IN_LINE) if isinstance(one, Ticket)}
             self._tickets[place] = sorted(found, key=found.__getitem__)
         for ticket_id in self._tickets[place]:
             ticket = ticket_at(self.draft, ticket_id)
@@ -154,24 +153,13 @@ class Line:
     def _holders_of(self, ask: Ask) -> tuple[str, ...]:
         """Return whose leases and delays exclude an ask: two are enough to know that it is not clear for anybody."""
         holders: set[str] = set()
-        for claim in _excluding(self.draft, ask, HOLDING):
+        for claim in exclusions(self.draft, ask, HOLDING):
             if isinstance(claim, Delay) and self._t_ms >= end_ms(self.draft, claim):
                 continue
             holders.add(claim.holder)
             if len(holders) == 2:
                 break
         return tuple(holders)
-
-
-def _excluding(draft: Draft, ask: Ask, kinds: tuple[str, ...]) -> Iterator[Claim]:
-    """Yield what excludes an ask, whoever has it and lapsed or not; something of several names may come again."""
-    anybody = ask._replace(actor=NOBODY)
-    for name in ask.resources:
-        for term in met_by(name):
-            for key in draft.near(term):
-                claim = draft.get(key) if key.startswith(kinds) else None
-                if isinstance(claim, CLAIMS) and excludes(draft, anybody, claim):
-                    yield claim
 
 
 class _Concern:
