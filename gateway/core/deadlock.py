@@ -35,6 +35,9 @@ class Search(NamedTuple):
     is_bounded: bool
 
 
+NO_CYCLE = Search([], False)
+
+
 class Wait(NamedTuple):
     """What somebody waits for; `ticket_id` is None for a plain wait, and for a ticket that is not written yet."""
 
@@ -59,7 +62,7 @@ def find_cycle(
     """
     graph = _Graph(draft, context)
     if not graph.holds(ask.actor):
-        return Search([], False)
+        return NO_CYCLE
 
     def edges(waits: list[Wait]) -> Iterator[Step]:
         yield from graph.hard(waits)

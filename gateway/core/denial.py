@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from gateway.core import refusal
-from gateway.core.deadlock import Search, find_cycle
+from gateway.core.deadlock import NO_CYCLE, Search, find_cycle
 from gateway.core.holding import conflict_members
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context
@@ -25,13 +25,18 @@ DOUBLINGS_MAX = 32  # 2^32 × any base is far above every bound; the count of wa
 FULL_BASE_MS, FULL_BASE_MS_MAX = 1_000, 60_000  # of the advice to come back when a line is full
 
 
-def denial(draft: Draft, request: SignedRequest, ask: Ask, way: Way, context: Context) -> tuple[Refusal, JsonObject]:
+def denial(
+    draft: Draft, request: SignedRequest, ask: Ask, way: Way, context: Context, *, may_deadlock: bool = True
+) -> tuple[Refusal, JsonObject]:
     """Return the refusal of a plain ask that something is in the way of, and its members; count it.
 
-    `way` holds what really stands in the way: of the tickets only those of `settle.standing`.
+    `way` holds what really stands in the way: of the tickets only those of `settle.standing`. An acceptance is no
+    deadlock: what it needs is in the hands of who offered it.
     """
     if way.leases:
-        search = find_cycle(draft, ask, context, plain=True, soft=False, leases=way.leases)
+        search = NO_CYCLE
+        if may_deadlock:
+            search = find_cycle(draft, ask, context, plain=True, soft=False, leases=way.leases)
         return held(draft, request, ask, way.leases, search, context, is_edge=True)
     if way.delays:
         return refusal.LOCK_DELAYED, _delayed(draft, request, ask, way.delays, context)

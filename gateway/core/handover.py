@@ -71,7 +71,7 @@ def accept(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         why, members = held(draft, request, ask, way.leases, Search([], False), context, is_edge=True)
         return _not_accepted(request, why, members)
     if any(way):
-        why, members = denial(draft, request, ask, way, context)
+        why, members = denial(draft, request, ask, way, context, may_deadlock=False)
         return _not_accepted(request, why, members)
     return _hand_over(step.entry, draft, request, ask, lease, offer, context)
 
