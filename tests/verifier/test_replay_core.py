@@ -238,3 +238,25 @@ def test_no_number_that_the_core_decided_may_be_another(seed: int) -> None:
             continue
         lie = judge(changed(leaves[seq], path, other), authorities)
         assert next(audited([*entries[:seq], lie, *entries[seq + 1 :]]), None) is not None, (seq, path, other)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_order_of_entries_makes_the_rules_fall_over(seed: int) -> None:
+    """Entries dropped, doubled, swapped and renumbered: there are findings, and never an exception."""
+    entries, dice = judged(Whim(seed).run()), Random(seed)
+    for _ in range(10):
+        forged = list(entries)
+        for _ in range(10):
+            one, two = dice.randrange(1, len(forged)), dice.randrange(1, len(forged))
+            leaf = forged[two].leaf
+            assert leaf is not None
+            match dice.randrange(4):
+                case 0:
+                    del forged[one]
+                case 1:
+                    forged[one], forged[two] = forged[two], forged[one]
+                case 2:
+                    forged.insert(one, forged[two])
+                case 3:
+                    forged.insert(one, forged[two]._replace(leaf=leaf._replace(seq=one)))
+        assert list(audited(forged)) != []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from verifier.entries import may_share
 from verifier.replay.graph import closes_cycle
 from verifier.replay.state import State
 from verifier.replay.things import Ask, Ticket
@@ -42,26 +43,40 @@ class Line:
         state = self._state
         for thing in state.take_stirred():
             self._keys.update(dict.fromkeys(thing.keys))
+        first: dict[str, str] = {}  # by key, whose ticket of one name was met first where nobody shares
         for ticket in self._concerned():
-            if ticket.is_offered or not state.is_live(ticket):
-                continue
-            if ticket.first_since_ms is None and not ticket.is_single and is_first(state, ticket):
-                ticket.first_since_ms = state.now_ms
-            if ticket.passes >= state.numbers["passesMax"] and may_reserve(state, ticket):
-                return Call("wait.reserved", ticket)
-            # An offer frees nothing, so whoever was before it need not be looked at again.
-            if ticket.seq > self._last and self._looked_at(ticket):
-                self._last = ticket.seq - 1
-                return Call("wait.offered", ticket)
+            key = ticket.keys[0]
+            if ticket.is_single and first.get(key, ticket.actor) != ticket.actor and not ticket.is_passed:
+                continue  # behind that one, however long the line is
+            call = self._look(ticket)
+            if call is not None:
+                return call
+            if ticket.is_single and not ticket.is_passed and not may_share(state.schemes.class_of(key), "read", "read"):
+                first.setdefault(key, ticket.actor)
         self.rest()
         return None
+
+    def _look(self, ticket: Ticket) -> Call | None:
+        """Return what has to come for one ticket."""
+        state = self._state
+        if ticket.is_offered or not state.is_live(ticket):
+            return None
+        if ticket.first_since_ms is None and not ticket.is_single and is_first(state, ticket):
+            ticket.first_since_ms = state.now_ms
+        if ticket.passes >= state.numbers["passesMax"] and may_reserve(state, ticket):
+            return Call("wait.reserved", ticket)
+        # An offer frees nothing, so whoever was before it need not be looked at again.
+        if ticket.seq <= self._last or not self._may_offer(ticket):
+            return None
+        self._last = ticket.seq - 1
+        return Call("wait.offered", ticket)
 
     def rest(self) -> None:
         """Nobody has to be looked at until something changes."""
         self._keys.clear()
         self._last = -1
 
-    def _looked_at(self, ticket: Ticket) -> bool:
+    def _may_offer(self, ticket: Ticket) -> bool:
         """Say whether a ticket has to be offered; note when it is passed over."""
         state = self._state
         ticket.is_passed = False
