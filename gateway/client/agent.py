@@ -11,6 +11,7 @@ pictures: nobody signs them.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -36,7 +37,7 @@ from gateway.client.errors import (
 )
 from gateway.client.history import is_extension
 from gateway.client.lease import HeldLease, OnGrant, OnLost
-from gateway.client.line import QUEUED_RESOURCES_MAX, OnWait, Ticket, Wish, answer_to_claim, queued, wait_in_line
+from gateway.client.line import QUEUED_RESOURCES_MAX, OnWait, Ticket, Wish, answer_to_claim, queued, undo, wait_in_line
 from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.score import TrustChange, changes
@@ -168,19 +169,28 @@ class Agent:
         members |= {"wait": True, "onDeadlock": on_deadlock}
         if give_up_ms is not None:
             members["giveUpMs"] = give_up_ms
-        decided = _checked(await self.caller.decide("lease.acquire", members))
+        decided = _checked(await self._ask(members))
         return queued(decided.receipt) if decided.receipt.type == _QUEUED else Grant(decided.receipt, decided.sent_ms)
 
     async def _acquire_as_advised(self, members: JsonObject, wait_ms: int) -> Grant:
         deadline_ms = self.clock.steady_ms() + wait_ms
         while True:
             try:
-                return _grant(await self.caller.decide("lease.acquire", members))
+                return _grant(await self._ask(members))
             except InTheWay as refused:
                 left_ms = deadline_ms - self.clock.steady_ms()
                 if left_ms <= 0 or refused.error == "deadlock":
                     raise
                 await self._pause(refused, left_ms)
+
+    async def _ask(self, members: JsonObject) -> Decided:
+        """Send an acquire; when cancelled meanwhile, what it brought all the same is given back."""
+        asking = asyncio.ensure_future(self.caller.decide("lease.acquire", members))
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            await undo(self, asking)
+            raise
 
     async def _pause(self, refused: InTheWay, left_ms: int) -> None:
         """Wait as advised; while the ledger wants no more tries, look (it writes nothing) for an early release."""

@@ -4,6 +4,7 @@ House rules of this file:
 
 * Whoever leaves gives the ticket up: at the end of the budget, on an error, when cancelled. A ticket that nobody claims
   any more costs others its claim window. One whose cancel can't be sent ends by itself when its `pollByMs` is over.
+* Who is cancelled in the middle of an acquire waits a moment for its answer, and gives back what it brought.
 * A claim whose answer never came may have been granted. Then the ticket can't be cancelled, the refusal says by which
   entry it ended, and if that entry is a grant to this key, the lease is given back.
 * A lease that was claimed is of the resources and the mode that were queued for; a claim names neither, so this is
@@ -16,10 +17,11 @@ Source: docs/protocol.md 20; scenarios 2, 32, 33, 35, 39, L32.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.client.errors import (
     AlreadyWaiting,
@@ -38,6 +40,7 @@ from verifier.entries import full_type
 
 if TYPE_CHECKING:  # agent.py uses this file
     from gateway.client.agent import Agent
+    from gateway.client.caller import Decided
 
 HOLD_MS = 20_000  # the longest a gateway keeps a claim waiting for its answer
 LEAVE_MS = 2_000  # how long giving up a ticket is tried; it lapses anyway
@@ -46,7 +49,7 @@ GIVE_UP_MS_MIN, GIVE_UP_MS_MAX = 1_000, 3_600_000
 QUEUED_RESOURCES_MAX = 16
 
 OnWait = Callable[[str], None]  # hears in a sentence what is waited for
-_CLAIMED = full_type("lease.claimed")
+_GRANTED, _CLAIMED, _QUEUED = map(full_type, ("lease.granted", "lease.claimed", "wait.queued"))
 _log = logging.getLogger("tallystick.client")
 
 
@@ -189,6 +192,27 @@ async def leave(agent: Agent, ticket_id: str) -> None:
         await _give_back(agent, ended, until_ms)
     except ClientError as error:
         _log.warning("ticket %s was not cancelled, it lapses by itself: %s", ticket_id, error)
+
+
+async def undo(agent: Agent, asking: asyncio.Future[Decided]) -> None:
+    """Give back what an acquire brings that nobody waits for any more: a new lease, or a place in line; best effort."""
+    patience = asyncio.ensure_future(agent.clock.sleep(LEAVE_MS))
+    try:
+        either: set[asyncio.Future[Any]] = {asking, patience}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done() or asking.cancelled() or asking.exception() is not None:
+            return
+        receipt = asking.result().receipt
+        if receipt.type == _QUEUED:
+            await leave(agent, receipt.leaf.text("ticketId"))
+        elif receipt.type == _GRANTED:  # an extended one was held before
+            until_ms = agent.clock.steady_ms() + LEAVE_MS
+            await agent.release(receipt.resources, receipt.leaf.text("leaseId"), until_ms=until_ms)
+    except ClientError as error:
+        _log.warning("a lease acquired unnoticed runs out by itself: %s", error)
+    finally:
+        asking.cancel()
+        patience.cancel()
 
 
 async def _give_back(agent: Agent, ended: TicketEnded, until_ms: int) -> None:
