@@ -76,6 +76,21 @@ def a_delay_keeps_others_out(ledger: Scene) -> None:
     ledger.grant(BOB, "lock:a")
 
 
+def a_holiday_moves_the_end_of_a_delay_that_the_outage_met(ledger: Scene) -> None:
+    one, two = ledger.grant(ALICE, "lock:a", ttl_ms=1_000), ledger.grant(ALICE, "lock:b", ttl_ms=2_000)
+    ended(ledger, ALICE, one, delayUntilMs=ledger.time_ms + 6_000)
+    end = ended(ledger, ALICE, two, delayUntilMs=ledger.time_ms + 6_000)
+    ledger.time_ms += 4_000
+    ledger.grant(BOB, "lock:c")  # here the first delay is over
+    ledger.time_ms += 20_000
+    ledger.start()
+    ledger.grant(BOB, "lock:a")
+    told = {"holder": ALICE.did, "delayUntilMs": ledger.time_ms + 20_000, "endedSeq": end, **advice(0)}
+    ledger.deny(BOB, "lock_delayed", "lock:b", **{**told, "retryAfterMs": 20_000})
+    ledger.time_ms += 20_000
+    ledger.grant(BOB, "lock:b")
+
+
 def from_hand_to_hand(ledger: Scene) -> None:
     lease = ledger.grant(ALICE, "lock:a")
     ledger.hand_over(ALICE, lease, CAROL)
@@ -154,6 +169,7 @@ ALLOWED: list[tuple[Tell, dict[str, int]]] = [
     (a_weaker_mode_goes_past_a_line, {}),
     (held_for_long_and_nobody_waits, {"maxHoldMs": 10_000}),
     (a_delay_keeps_others_out, {"lockDelayMs": 5_000}),
+    (a_holiday_moves_the_end_of_a_delay_that_the_outage_met, {"lockDelayMs": 5_000}),
     (from_hand_to_hand, {}),
     (renewed_after_the_transfer, {}),
     (an_operator_hands_over_past_a_line, {}),

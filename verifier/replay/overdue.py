@@ -31,7 +31,7 @@ def overdue_faults(state: State, line: Line, leaf: Leaf) -> Faults:
         if any(_is_reserving(state, ticket) for ticket in near):
             yield "reservation_missing", "a ticket on these names had to reserve first (23.8)"
     if state.delays:
-        yield from _delay_faults(state, line, keys)
+        yield from delay_faults(state, line, keys)
 
 
 def _scheme_faults(state: State, name: str) -> Faults:
@@ -66,8 +66,8 @@ def _is_reserving(state: State, ticket: Ticket) -> bool:
     return state.now_ms >= reserve_at_ms(state, ticket)
 
 
-def _delay_faults(state: State, line: Line, keys: tuple[str, ...]) -> Faults:
-    """Offers after the end of a delay; a sweep that has too much to do may leave some to the next one."""
+def delay_faults(state: State, line: Line, keys: tuple[str, ...] = ()) -> Faults:
+    """Let go the delays that have ended. Offers come first; a sweep with too much to do may leave some for later."""
     left = []
     while (delay := state.undelay()) is not None:
         call = line.next()

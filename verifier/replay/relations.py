@@ -12,7 +12,7 @@ from hashlib import sha256
 from verifier.entries import IDEMPOTENCY_MS, PARAMETER_DEFAULTS, SKEW_MS, WINDOW_S_MAX, Leaf
 from verifier.replay import ends, handover, leases, setting, tickets
 from verifier.replay.judged import Judged, texts
-from verifier.replay.overdue import overdue_faults
+from verifier.replay.overdue import delay_faults, overdue_faults
 from verifier.replay.people import People
 from verifier.replay.refusals import ERRORS, refusal_faults, repeat_faults
 from verifier.replay.settle import Call, Line
@@ -188,8 +188,14 @@ class Relations:
             yield "idempotency_key_reused", "the principal's idempotency key was decided before and is still live (9.2)"
 
     def _start_faults(self, leaf: Leaf) -> Faults:
-        """The gap is the log time that passed since the entry before."""
+        """The gap is the log time that passed since the entry before.
+
+        A delay that had ended by then is over; the holiday moves the end of one that the outage met (7.12).
+        """
         gap_ms = leaf.time_ms - (leaf.time_ms if self._time_ms is None else self._time_ms)
+        self.state.now_ms -= gap_ms
+        yield from delay_faults(self.state, self._line)
+        self.state.now_ms = leaf.time_ms
         if leaf.number("gapMs") != gap_ms:
             yield "gap_wrong", f"gapMs is not {gap_ms}, the time since the entry before (18.3)"
         self._started = leaf.seq, leaf.time_ms - gap_ms
