@@ -162,6 +162,7 @@ class Agent(Client):
         if version is not None and lease["mode"] in ("write", "delete"):
             is_in = guard.write(passport, name, version)
             simulation.say(self.name, "writes" if is_in else "may not write", name, version)
+            simulation.must(not guard.lost, "I3", f"lost update: {guard.lost}")
 
     # -- handing over -------------------------------------------------------------------------------------------------
 
@@ -206,12 +207,19 @@ class Agent(Client):
         lease = rng.choice(self.old[-6:])
         if rng.random() < 0.3:
             lease = rng.choice(simulation.agents).any_lease() or lease
-        match rng.randrange(4):
+        match rng.randrange(5):
             case 0:
                 await self.ask("lease.renew", leaseId=lease["leaseId"], **self._ttl())
             case 1:
                 await self.ask("lease.release", leaseId=lease["leaseId"], resources=lease["resources"])
-            case 2:
+            case 2:  # only operators may
+                await self.ask(
+                    "lease.break",
+                    resource=lease["resources"][0],
+                    seenToken=lease["fencingToken"],
+                    reason=REASONS[1],
+                )
+            case 3:
                 await self.ask("lease.accept", leaseId=lease["leaseId"], **self._ttl())
             case _:
                 action = rng.choice(["wait.claim", "wait.cancel"])

@@ -43,6 +43,7 @@ FAULTS: dict[str, float] = {
     "cancel": 0.1,
     "poll_late": 0.3,
     # the director, for each occasion
+    "dispute": 0.03,
     "kill": 0.5,
     "kill_at_step": 0.5,
     "graceful": 0.2,

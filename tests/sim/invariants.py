@@ -449,7 +449,13 @@ class Checker(Waiting):
         self.refused(leaf, leaf["resources"], "")
 
     def on_break_refused(self, leaf: Leaf) -> None:
+        self._or_no_operator(leaf)
         self.refused(leaf, [leaf["resource"]], "")
+
+    def _or_no_operator(self, leaf: Leaf) -> None:
+        """Who is no operator is told so, and nothing else."""
+        if leaf["error"] != "operator_required":
+            self._by_operator(leaf)
 
     def on_transfer_refused(self, leaf: Leaf) -> None:
         self.refused(leaf, [], "")
@@ -471,12 +477,15 @@ class Checker(Waiting):
         self.refused(leaf, lease.names if lease else [], lease.mode if lease else "", lease)
 
     def on_scheme_refused(self, leaf: Leaf) -> None:
+        self._or_no_operator(leaf)
         self.refused(leaf, [], "")
 
     def on_agent_refused(self, leaf: Leaf) -> None:
+        self._or_no_operator(leaf)
         self.refused(leaf, [], "")
 
     def on_removal_refused(self, leaf: Leaf) -> None:
+        self._or_no_operator(leaf)
         self.refused(leaf, [], "")
 
     # -- the end ------------------------------------------------------------------------------------------------------

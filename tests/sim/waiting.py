@@ -86,11 +86,17 @@ class Waiting(Refusals):
         ticket, seq = self._of(leaf), leaf["seq"]
         demand(ticket.actor == leaf["actor"], "I9", f"entry {seq} polls another's ticket")
         demand(self.book.is_live(ticket), "I8", f"entry {seq} polls a ticket past its deadline")
-        demand(not ticket.is_offered, "I8", f"entry {seq} polls what is offered")
+        is_free = not self._held_against(ticket)
+        demand(not (ticket.is_offered and is_free), "I8", f"entry {seq} polls what is offered")
         ticket.poll_by_ms = leaf["timeMs"] + self.book.rules["pollMs"]
         demand(leaf["pollByMs"] == ticket.poll_by_ms, "I8", f"pollByMs of entry {seq}")
         position = 1 + len(self._before(ticket))
         demand(leaf["position"] == position, "I9", f"entry {seq}: position {leaf['position']}, not {position}")
+
+    def _held_against(self, ticket: Ticket) -> bool:
+        """Say whether a lease or a delay is in the way of a ticket: its actor may have handed a lease on it away."""
+        leases = self.book.leases_in_the_way(ticket.actor, ticket.names, ticket.mode)
+        return bool(leases or self.book.delays_in_the_way(ticket.actor, ticket.names, ticket.mode))
 
     def on_claim_refused(self, leaf: Leaf) -> None:
         ticket = self.ticket(leaf["ticketId"])

@@ -1,0 +1,333 @@
+"""Every safeguard is switched off once, and then the simulator must notice: a check that never fails proves nothing.
+
+Only the tests can switch a safeguard off, by putting something else in its place. Each row says why the safeguard is
+there, and which invariant is lost without it. The same worlds, with it, hold.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from gateway.clock import LogClock
+from gateway.core import (
+    append,
+    breaking,
+    decide,
+    denial,
+    handover,
+    holding,
+    lease,
+    resource,
+    scheme,
+    settle,
+    state,
+    terms,
+    trust,
+    wait,
+)
+from gateway.core.append import Command
+from gateway.core.deadlock import Search
+from gateway.ledger import history, turn
+from gateway.ledger.sequencer import Sequencer
+from gateway.store.contract import StoredBatch
+from gateway.store.memory import MemoryStore
+from tests.sim.config import Config
+from tests.sim.guard import Guard
+from tests.sim.simulation import run
+
+SEEDS = range(40)  # at most; the first that notices ends the search
+HELD = 3  # so many of them are played with the safeguard as well
+
+Patch = pytest.MonkeyPatch
+Change = Callable[[Config], Config]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """`switch` takes the safeguard `name` away; then some world of `change` loses one of the invariants `lost`."""
+
+    name: str
+    why: str
+    lost: tuple[str, ...]
+    switch: Callable[[Patch], None]
+    change: Change
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# -- worlds ------------------------------------------------------------------------------------------------------------
+
+
+def world(
+    *,
+    faults: dict[str, float] | None = None,
+    parameters: dict[str, int] | None = None,
+    names: Sequence[str] = ("lock:a", "lock:b"),
+    schemes: Sequence[dict[str, Any]] = (),
+    wait: float = 0.0,
+    **changes: Any,
+) -> Change:
+    """Return what makes of any seed a small crowded world with just these faults."""
+
+    def change(config: Config) -> Config:
+        numbers = replace(PLAIN, **(parameters or {}))
+        return config.but(
+            parameters=numbers, faults=faults or {}, names=tuple(names), schemes=tuple(schemes), wait_share=wait,
+            is_real=False, is_replicated=False, is_past_desk=True, offsets_ms=(0, 0), think_ms=100, set_max=1,
+            ttl_ms=(1_000, 3_000), nest_share=0.0, give_up_ms=20_000, modes=("write",), batch_max=256,
+            agents=("ann", "bob", "cyd", "dee"), duration_ms=30_000, requests_max=150,
+        ).but(**changes)  # fmt: skip
+
+    return change
+
+
+PLAIN = state.Parameters(sweep_ms=1_000, holiday_ms=5_000, poll_ms=4_000, claim_ms=3_000, wait_max_ms=40_000)
+LINES = world(wait=0.7, faults={"forget": 0.1, "cancel": 0.05})
+THREE = ("lock:a", "lock:b", "lock:c")
+READERS = [{"name": "lock", "class": "read-safe"}]
+
+
+# -- switches ----------------------------------------------------------------------------------------------------------
+
+
+def everywhere(patch: Patch, package: str, name: str, value: object) -> None:
+    """Put `value` in the place of `name` in every module of a package that has it."""
+    for path, module in sorted(sys.modules.items()):
+        if path.startswith(package) and hasattr(module, name):
+            patch.setattr(module, name, value)
+
+
+def never(*_: object, **__: object) -> bool:
+    return False
+
+
+def nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def nobody(*_: object, **__: object) -> tuple[()]:
+    return ()
+
+
+def guard_without_fence(patch: Patch) -> None:
+    patch.setattr(Guard, "_enter", lambda self, lease, name: True)
+
+
+def no_expiry(patch: Patch) -> None:
+    patch.setattr(append, "touched_claims", nobody)
+    patch.setattr(append, "due_claims", nobody)
+
+
+def no_line(patch: Patch) -> None:
+    real = settle.Line.standing
+    patch.setattr(settle.Line, "standing", lambda self, ask, n: real(self, ask, n) if n is None else iter(()))
+
+
+def no_holiday(patch: Patch) -> None:
+    def counter_at(view: Any, key: str) -> int:
+        return 0 if key == state.HOLIDAY_KEY else state.counter_at(view, key)
+
+    everywhere(patch, "gateway.core.expiry", "counter_at", counter_at)
+    everywhere(patch, "gateway.core.resource", "counter_at", counter_at)
+
+
+def every_anchor(patch: Patch) -> None:
+    patch.setattr(turn, "Command", lambda request, decide, known: Command(request, decide, True))
+
+
+def answer_first(patch: Patch) -> None:
+    async def commit(self: Sequencer, book: history.Book, stored: StoredBatch) -> None:
+        done = self._thread.call(partial(self._store.commit, stored, book.head))
+        done.add_done_callback(lambda done: done.exception())
+
+    patch.setattr(Sequencer, "_commit", commit)
+
+
+def no_lock_delay(patch: Patch) -> None:
+    real = resource.way_of
+    everywhere(patch, "gateway.core", "way_of", lambda *args: real(*args)._replace(delays=[]))
+
+
+def no_trust_cap(patch: Patch) -> None:
+    def gain(draft: Any, did: str, held_ms: int, context: Any) -> Any:
+        numbers = replace(context.parameters, trust_gain_max=1 << 40)
+        return trust.gain(draft, did, held_ms, context._replace(parameters=numbers))
+
+    patch.setattr(lease, "gain", gain)
+
+
+def exact_names(patch: Patch) -> None:
+    everywhere(patch, "gateway.core", "met_by", lambda name: terms.filed_under(name)[:1])
+
+
+def token_of_time(patch: Patch) -> None:
+    patch.setattr(holding, "counter_at", lambda view, key: 0)
+
+
+def no_search(patch: Patch) -> None:
+    for module in (denial, wait):
+        patch.setattr(module, "find_cycle", lambda *args, **how: Search([], False))
+
+
+def edges_for_ever(patch: Patch) -> None:
+    everywhere(patch, "gateway.core.deadlock", "edge_at", lambda view, actor, t_ms: view.get(state.edge_key(actor)))
+
+
+def off(target: object, name: str, value: object) -> Callable[[Patch], None]:
+    """Return the switch that puts `value` in the place of one function."""
+    return lambda patch: patch.setattr(target, name, value)
+
+
+ABLATIONS = (
+    Ablation(
+        "fencing", "a paused holder wakes up after another was served, and writes",
+        ("I3",), guard_without_fence, world(faults={"pause": 0.5}),
+    ),
+    Ablation(
+        "expiry", "a lease whose time is over would stop others, or come back to life",
+        ("I7",), no_expiry, world(faults={"forget": 0.5}),
+    ),
+    Ablation(
+        "idempotency", "a retry after a lost answer would be a second decision",
+        ("I5",), off(decide, "idempotency_at", nothing), world(faults={"drop_reply": 0.3}),
+    ),
+    Ablation(
+        "nonce", "when a key is forgotten, whoever recorded the bytes could have them decided again",
+        ("I5",), off(decide, "nonce_at", nothing),
+        world(faults={"replay": 0.5, "late": 0.3}, parameters={"idempotency_ms": 200}),
+    ),
+    Ablation(
+        "first come", "who waits longest would be passed for ever",
+        ("I9",), no_line, LINES,
+    ),
+    Ablation(
+        "no passing", "a plain request would take what somebody waits for",
+        ("I9",), off(lease, "standing", nobody), LINES,
+    ),
+    Ablation(
+        "claim window", "a ticket would be granted what another holds, or before its turn",
+        ("I1", "I8"), off(wait, "_is_claimable", lambda *_: True), LINES,
+    ),
+    Ablation(
+        "ticket deadlines", "a dead waiter would stop everybody behind it",
+        ("I8", "I14"), off(append, "lapse", lambda draft, claim, context: None), LINES,
+    ),
+    Ablation(
+        "edge expiry", "who stopped asking would make others' waits look like a deadlock",
+        ("I11",), edges_for_ever,
+        world(nest_share=0.8, faults={"ignore_retry": 0.5}, parameters={"wait_edge_ms": 100}, names=THREE),
+    ),
+    Ablation(
+        "deadlock search", "two who wait for each other would wait until something runs out",
+        ("I11",), no_search, world(nest_share=0.9, wait=0.5, names=THREE),
+    ),
+    Ablation(
+        "holiday", "a restart would end every lease that ran out while nobody could renew",
+        ("I7", "I8"), no_holiday, world(faults={"kill": 0.8, "forget": 0.3}, ttl_ms=(1_000, 10_000)),
+    ),
+    Ablation(
+        "anchor", "a request signed for another history would be decided in this one",
+        ("anchor",), every_anchor, world(faults={"foreign_anchor": 0.3}),
+    ),
+    Ablation(
+        "clock clamp", "whoever sets the wall clock would end everybody's lease at once",
+        ("I7",), off(LogClock, "_clamped_ms", lambda self: self._clock.now_ms()),
+        world(faults={"step_wall": 0.9}, ttl_ms=(5_000, 20_000)),
+    ),
+    Ablation(
+        "high-water mark", "an older file in the ledger's place would be gone on from, and answers would be lost",
+        ("I4",), off(history, "_check_not_behind", nothing), world(faults={"older_file": 0.3}),
+    ),
+    Ablation(
+        "commit before answer", "an answer would leave that a crash can undo",
+        ("I4",), answer_first, world(faults={"slow": 0.3}),
+    ),
+    Ablation(
+        "compare-and-set", "two gateways on one store would write one number twice",
+        ("I4", "I12", "I13", "I6"), off(MemoryStore, "_expect", nothing),
+        world(faults={"second_node": 0.5}, is_replicated=True),
+    ),
+    Ablation(
+        "lock-delay", "after a bad end others would come in before the old holder has noticed",
+        ("delay",), no_lock_delay, world(faults={"forget": 0.4, "break": 0.5}, parameters={"lock_delay_ms": 4_000}),
+    ),
+    Ablation(
+        "hold until", "a holder that renews for ever would starve who waits",
+        ("hold",), off(lease, "_is_hold_exceeded", never),
+        world(wait=0.6, parameters={"max_hold_ms": 1_000}, ttl_ms=(2_000, 6_000), names=("lock:a",)),
+    ),
+    Ablation(
+        "trust cap", "empty pairs of acquire and release would buy back a lease that was left to run out",
+        ("trust",), no_trust_cap, world(parameters={"trust_gain_hold_ms": 0}, agents=("ann", "bob")),
+    ),
+    Ablation(
+        "sub-trees", "a lease on a folder would not keep others from its files",
+        ("I1",), exact_names, world(names=("repo:src/**", "repo:src/x", "repo:src/y/z", "repo:**")),
+    ),
+    Ablation(
+        "token formula", "two grants of one millisecond would have one token, and the guard could not tell them apart",
+        ("I2",), token_of_time, world(names=(*THREE, "lock:d"), think_ms=2),
+    ),
+    Ablation(
+        "operator's share", "one operator's agents would fill every queue",
+        ("I16",), off(wait, "OPERATOR_SHARE", 1),
+        world(wait=1.0, parameters={"queue_total": 8}, names=(*THREE, "lock:d"), faults={"forget": 0.9}),
+    ),
+    Ablation(
+        "one ticket a name", "one agent would stand in a line many times",
+        ("I16",), off(wait, "_double", nothing), world(wait=1.0, names=("lock:a",), faults={"forget": 0.7}),
+    ),
+    Ablation(
+        "queue bounds", "a queue would grow without end",
+        ("I16",), off(wait, "_is_full", never),
+        world(wait=1.0, names=("lock:a",), parameters={"queue_per_resource": 1}, faults={"forget": 0.7}),
+    ),
+    Ablation(
+        "names held", "one agent would take everything",
+        ("I16",), lambda patch: everywhere(patch, "gateway.core", "is_too_many", never),
+        world(parameters={"held_per_principal": 2}, names=THREE, set_max=3),
+    ),
+    Ablation(
+        "sharing", "a writer would be let in beside a reader",
+        ("I1",), off(resource, "_sharing", lambda *_: frozenset(("read",))),
+        world(modes=("read", "write"), schemes=READERS),
+    ),
+    Ablation(
+        "busy schemes", "what may share would change under those who share it",
+        ("scheme",), off(scheme, "is_any_live", never),
+        world(modes=("read", "write"), schemes=READERS, faults={"set_scheme": 0.9}),
+    ),
+    Ablation(
+        "operators", "anybody could take a lease from its holder",
+        ("I15",), off(breaking, "is_operator", lambda *_: True), world(faults={"stray": 0.6}),
+    ),
+    Ablation(
+        "transfers behind the line", "a friend would be let in before who waits",
+        ("I9",), off(handover, "_is_behind", lambda *_: True), world(wait=0.5, faults={"transfer": 0.6, "forget": 0.2}),
+    ),
+)  # fmt: skip
+
+
+def first_violation(change: Change, seeds: Sequence[int]) -> Any:
+    for seed in seeds:
+        result = run(seed, change)
+        if result.violation is not None:
+            return result
+    return None
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS, ids=str)
+def test_without_it_the_simulator_finds_the_violation(ablation: Ablation, monkeypatch: Patch) -> None:
+    held = first_violation(ablation.change, SEEDS[:HELD])
+    assert held is None, f"with {ablation.name}: {held.story()}"
+    ablation.switch(monkeypatch)
+    found = first_violation(ablation.change, SEEDS)
+    assert found is not None, f"nobody missed {ablation.name}: {ablation.why}"
+    assert found.violation.name in ablation.lost, found.story()
