@@ -183,11 +183,19 @@ def is_any_live(view: Draft | View, name: str, t_ms: int) -> bool:
 def way_of(view: Draft | View, ask: Ask, t_ms: int) -> Way:
     """Return others' live leases, delays and tickets that exclude what is asked for."""
     way = Way([], [], [])
-    met = list(exclusions(view, ask))
-    is_holiday = bool(met) and t_ms < counter_at(view, HOLIDAY_KEY)
-    for claim in met:
-        if claim.holder != ask.actor and (is_holiday or t_ms < lapse_ms(claim)):
-            _file(way, claim)
+    actor, holiday_ms = ask.actor, counter_at(view, HOLIDAY_KEY)
+    since_ms = -1 if t_ms < holiday_ms else t_ms  # in a holiday nothing lapses
+    for claim in exclusions(view, ask):
+        if claim.holder == actor:
+            continue
+        if isinstance(claim, Lease):
+            if since_ms < claim.expires_at_ms:
+                way.leases.append(claim)
+        elif isinstance(claim, Ticket):
+            if since_ms < claim.deadline_ms:
+                way.tickets.append(claim)
+        elif since_ms < claim.ends_at_ms:
+            way.delays.append(claim)
     return way
 
 
@@ -200,14 +208,16 @@ def exclusions(view: Draft | View, ask: Ask, kinds: tuple[str, ...] = ("",)) -> 
     met: set[str] = set()
     for name, key in zip(ask.resources, ask.keys, strict=True):
         sharing = _sharing(_class(ask.schemes, name), ask.mode)
+        # What is filed under a word overlaps when folded; a scheme that does not fold has to look again. Mostly the first
+        # name of the claim lies in the sub-tree that was asked for.
         is_folding = bool(ask.schemes) and _is_folding(ask.schemes, name)
+        inside = key[:-2] if key.endswith("**") else "\n"  # no name begins with that
         for term in met_by(name):
             for place in near(term):
                 claim = get(place) if place.startswith(kinds) else None
                 if not isinstance(claim, CLAIMS) or claim.mode in sharing or place in met:
                     continue
-                # What is filed under a word overlaps when folded; a scheme that does not fold has to look again.
-                if is_folding or is_met(key, claim.resources):
+                if is_folding or claim.resources[0].startswith(inside) or is_met(key, claim.resources):
                     met.add(place)
                     yield claim
 
@@ -221,16 +231,6 @@ def _sharing(class_name: str, mode: str) -> frozenset[str]:
 def is_met(key: str, others: Iterable[str]) -> bool:
     """Say whether a key overlaps one of `others`, which are keys too."""
     return any(overlaps(key, other) for other in others)
-
-
-def _file(way: Way, claim: Claim) -> None:
-    match claim:
-        case Lease():
-            way.leases.append(claim)
-        case Delay():
-            way.delays.append(claim)
-        case Ticket():
-            way.tickets.append(claim)
 
 
 def excludes(view: Draft | View, ask: Ask, claim: Claim) -> bool:
