@@ -12,11 +12,11 @@ from verifier.replay.state import State, Thing
 from verifier.replay.things import Faults, Lease, Ticket, names_in
 
 
-def overdue_faults(state: State, line: Line, leaf: Leaf) -> Faults:
-    """Yield what a request found undone on its names. In a holiday nothing is due."""
+def overdue_faults(state: State, line: Line, name: str, leaf: Leaf) -> Faults:
+    """Yield what a request of type `name` found undone on its names. In a holiday nothing is due."""
     if state.now_ms < state.holiday_ms:
         return
-    if leaf.entry_type.name.startswith("scheme."):
+    if name.startswith("scheme."):
         yield from _scheme_faults(state, leaf.text("name"))
         return
     keys = _touched(state, leaf)

@@ -69,16 +69,17 @@ class Relations:
 
     def faults(self, leaf: Leaf, entry: Judged) -> Faults:
         """Yield (code, text) of everything in which `leaf`, the one of `entry`, does not fit the entries before it."""
-        name, state = leaf.entry_type.name, self.state
+        entry_type, state = leaf.entry_type, self.state
+        name = entry_type.name
         state.now_ms = leaf.time_ms
         if self._started is not None and name != "lease.holiday":
             yield "holiday_missing", "the entry after service.started is its lease.holiday (18.4)"
             self._started = None
         yield from self._call_faults(leaf, name)
-        if leaf.entry_type.cause == "request":
+        if entry_type.cause == "request":
             yield from state.people.faults(leaf)
             yield from self._once_faults(leaf, entry)
-            yield from overdue_faults(state, self._line, leaf)
+            yield from overdue_faults(state, self._line, name, leaf)
         yield from self._decision_faults(name, leaf, entry)
         self._call = self._line.next() if state.ticket else None
         self._time_ms = leaf.time_ms
@@ -89,11 +90,12 @@ class Relations:
         An offer of a lower number may come between them: that of a ticket that a delay has let go meanwhile. Whether
         it may be made at all is asked elsewhere.
         """
-        call, self._call = self._call, None
+        call = self._call
         if call is None:
             if name == "wait.offered":
                 self._end_delays(leaf)
             return
+        self._call = None
         number = leaf.number("ticketSeq")
         if (name, number) == (call.entry, call.ticket.seq) or (name == "wait.offered" and number < call.ticket.seq):
             return

@@ -78,8 +78,9 @@ class Schemes:
 
     def name_error(self, names: tuple[str, ...], mode: str) -> str | None:
         """Return the refusal that names and mode alone call for."""
-        if not all(name.isascii() or self.named(scheme_of(name)).is_unicode for name in names):
-            return "name_not_allowed"
+        if not all(map(str.isascii, names)):
+            if not all(name.isascii() or self.named(scheme_of(name)).is_unicode for name in names):
+                return "name_not_allowed"
         if not self._set or all(is_mode_allowed(self.class_of(name), mode) for name in names):
             return None
         return "mode_not_allowed"
