@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-TERMS_CACHE = 65_536
+TERMS_CACHE = 4_096  # names; the longest have 18 KB of words, a usual one 300 bytes
 TICKETS = "tickets"  # every live ticket
 PASSED = "passed"  # tickets that were passed over, because granting them would close a cycle
 
