@@ -35,6 +35,7 @@ from verifier.entries import MODES, is_mode_allowed, key_of, may_share, overlaps
 from verifier.wire import JsonObject, JsonValue
 
 DEFAULT_CLASS = "exclusive"
+CROWD = 64  # of so many who share a name one's own lease is rather looked for among one's own
 Schemes = Mapping[str, Scheme]
 """By name what operators set for some schemes; one that nobody has set is not there."""
 
@@ -208,8 +209,8 @@ def exclusions(view: Draft | View, ask: Ask, kinds: tuple[str, ...] = ("",)) -> 
     met: set[str] = set()
     for name, key in zip(ask.resources, ask.keys, strict=True):
         sharing = _sharing(_class(ask.schemes, name), ask.mode)
-        # What is filed under a word overlaps when folded; a scheme that does not fold has to look again. Mostly the first
-        # name of the claim lies in the sub-tree that was asked for.
+        # What is filed under a word overlaps when folded; a scheme that does not fold has to look again. Mostly the
+        # first name of the claim lies in the sub-tree that was asked for.
         is_folding = bool(ask.schemes) and _is_folding(ask.schemes, name)
         inside = key[:-2] if key.endswith("**") else "\n"  # no name begins with that
         for term in met_by(name):
@@ -284,8 +285,8 @@ def own_tickets(view: Draft | View, actor: str, t_ms: int) -> Iterator[Ticket]:
 
 def own_lease(view: Draft | View, ask: Ask, t_ms: int) -> Lease | None:
     """Return the newest live lease of the actor on exactly these keys, in this mode."""
-    found = (lease for lease in _own_on(view, ask, t_ms) if lease.mode == ask.mode)
-    return max(found, key=attrgetter("fencing_token"), default=None)
+    found = [lease for lease in _own_on(view, ask, t_ms) if lease.mode == ask.mode]
+    return max(found, key=attrgetter("fencing_token")) if found else None
 
 
 def meant_lease(view: Draft | View, ask: Ask, t_ms: int, created_s: int) -> Lease | None:
@@ -298,7 +299,10 @@ def meant_lease(view: Draft | View, ask: Ask, t_ms: int, created_s: int) -> Leas
 
 
 def _own_on(view: Draft | View, ask: Ask, t_ms: int) -> Iterator[Lease]:
-    for place in view.near(filed_under(ask.resources[0])[0]):
+    places = view.near(filed_under(ask.resources[0])[0])
+    if len(places) > CROWD:
+        places = min(places, view.near(by(ask.actor)), key=len)
+    for place in places:
         lease = view.get(place)
         if not isinstance(lease, Lease) or lease.holder != ask.actor or t_ms >= end_ms(view, lease):
             continue
