@@ -162,7 +162,17 @@ def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
 
 def _names(rng: Random) -> tuple[str, ...]:
     """Few names, so that agents meet; some are sub-trees of others."""
-    pool = ["lock:a", "lock:b", "lock:c", "db:orders/1", "db:orders/2", "repo:src/x", "repo:SRC/x", "doc:log"]
+    pool = [
+        "lock:a",
+        "lock:b",
+        "lock:c",
+        "db:orders/1",
+        "db:orders/2",
+        "repo:src/x",
+        "repo:SRC/x",
+        "doc:log",
+        "doc:größe",
+    ]
     if rng.random() < 0.5:
         pool += ["db:orders/**", "repo:src/**", "lock:**", "repo:**", "db:orders"]
     return tuple(rng.sample(pool, rng.randint(1, 6)))
@@ -175,6 +185,7 @@ def _schemes(rng: Random, classes: tuple[str, ...]) -> tuple[dict[str, Any], ...
         if rng.random() < 0.5:
             continue
         row: dict[str, Any] = {"name": name, "class": rng.choice(classes), "isFolding": rng.random() < 0.5}
+        row["isUnicode"] = rng.random() < 0.5
         if rng.random() < 0.4:
             row["lockDelayMs"] = rng.choice([0, 700, 5_000])
         if rng.random() < 0.4:

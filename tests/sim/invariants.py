@@ -68,8 +68,8 @@ class Checker(Waiting):
         for raw in leaves:
             self.written[len(self.raw)] = (true_ms, process)
             self._entry(raw)
-        times = {json.loads(raw)["timeMs"] for raw in (leaves[0], leaves[-1])}
-        demand(len(times) == 1, "I6", "one batch has one log time")
+        is_one = self.leaves[first_seq]["timeMs"] == self.book.t_ms
+        demand(is_one, "I6", f"the batch of entry {first_seq} has more than one log time")
         self._after_batch(len(leaves))
 
     def _entry(self, raw: bytes) -> None:
