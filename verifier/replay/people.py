@@ -29,6 +29,6 @@ class People:
         if leaf.actor in self.operators:
             return
         if leaf.entry_type.actor_rule == "operator":
-            yield "operator_required", "the actor is no operator of entry 0"
+            yield "operator_required", "the actor is no operator of entry 0 (12.8)"
         elif leaf.actor not in self.agents:
-            yield "agent_unknown", "the actor was not added, or was removed, before this entry"
+            yield "agent_unknown", "the actor was not added, or was removed, before this entry (12.8)"
