@@ -144,21 +144,19 @@ def _fault_of_row(
         return f"the mode is {wait.mode}"
     if (row.get("ticketId") is not None) != (wait.ticket is not None):
         return "ticketId is there or not, and should be the other way"
-    names: list[str]
     if "fencingToken" in row:
         lease = _lease(book, row["fencingToken"])
         if lease is None or lease.actor != following:
             return "the token is not the next actor's"
         if lease not in book.leases_in_the_way(wait.actor, list(wait.names), wait.mode):
             return f"{lease.lease_id} is not in the way"
-        names = lease.names
+        other: Lease | Ticket = lease
     else:
         found = [one for one in ahead(book, wait) if one.ticket_id == row["aheadId"] and one.actor == following]
         if not found:
             return "the ticket is not ahead"
-        names = found[0].names
-    least = min((name for name in wait.names if any(book.meets(name, other) for other in names)), default=None)
-    return None if least == row["resource"] else f"the resource is not {least}"
+        other = found[0]
+    return None if row["resource"] in book.least(list(wait.names), wait.mode, other) else "the resource is another"
 
 
 def _told_wait(book: Book, row: dict[str, Any], *, is_plain: bool) -> Wait | None:

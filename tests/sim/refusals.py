@@ -76,16 +76,14 @@ class Refusals:
         book, seq = self.book, leaf["seq"]
         found = self.leases_in_the_way(leaf, ask)
         demand(found, "I10", f"entry {seq} refuses {ask.names}, which nobody holds")
-        self._conflict(leaf, found[0], ask.names)
+        self._conflict(leaf, found[0], ask.names, ask.mode)
         demand(leaf["conflicts"] == len(found), "I10", f"entry {seq} counts {leaf['conflicts']} conflicts")
         self.stampede(leaf, leaf["conflict"]["resource"], book.end_ms(found[0]) - book.t_ms)
 
-    def _meets(self, name: str, lease: Lease) -> bool:
-        return any(self.book.meets(name, held) for held in lease.names)
-
-    def _conflict(self, leaf: Leaf, lease: Lease, names: list[str]) -> None:
-        book = self.book
-        resource = min(name for name in names if self._meets(name, lease))
+    def _conflict(self, leaf: Leaf, lease: Lease, names: list[str], mode: str) -> None:
+        book, resource = self.book, leaf["conflict"]["resource"]
+        is_least = resource in book.least(names, mode, lease)
+        demand(is_least, "I10", f"entry {leaf['seq']} names {resource}, which is not the least in the way")
         wanted = {
             "leaseId": lease.lease_id,
             "resource": resource,
@@ -141,7 +139,9 @@ class Refusals:
         tickets = sorted(self.tickets_in_the_way(leaf, ask), key=lambda ticket: ticket.seq)
         demand(tickets, "I10", f"entry {seq} stands behind nobody")
         first = tickets[0]
-        resource = min(name for name in ask.names if any(book.meets(name, other) for other in first.names))
+        resource = leaf["ahead"]["resource"]
+        is_least = resource in book.least(ask.names, ask.mode, first)
+        demand(is_least, "I10", f"entry {seq} names {resource}, which is not the least in the way")
         wanted = {
             "ticketId": first.ticket_id,
             "actor": first.actor,
@@ -332,7 +332,7 @@ class Refusals:
         found = [one for one in book.leases if any(book.meets(name, held) for held in one.names)]
         demand(all(one.token != token for one in found), "I10", f"entry {leaf['seq']}: the token is live")
         if found:
-            self._conflict(leaf, sorted(found, key=lambda one: (-book.end_ms(one), one.token))[0], [name])
+            self._conflict(leaf, sorted(found, key=lambda one: (-book.end_ms(one), one.token))[0], [name], "")
         else:
             demand("conflict" not in leaf and "holder" not in leaf, "I10", f"entry {leaf['seq']} names nobody's lease")
 
