@@ -9,8 +9,8 @@ from verifier.entries import Leaf
 from verifier.replay.decide import Refused, is_too_much, late
 from verifier.replay.leases import against, begin, from_faults, grant_faults, way_faults
 from verifier.replay.state import State
-from verifier.replay.things import Ask, Faults, Lease, Offer
-from verifier.replay.under import Index
+from verifier.replay.things import Ask, Faults, Lease, Offer, Ticket
+from verifier.replay.under import are_overlapping
 from verifier.replay.ways import Way, way_of
 
 
@@ -75,17 +75,14 @@ def acceptance(state: State, actor: str, lease: Lease) -> str | Way:
         return "too_many_held"
     way = way_of(state, ask)
     tickets = [] if lease.offer is None or lease.offer.is_operators else way.tickets
-    if tickets:
-        own = state.waiting(actor)
-        tickets = [it for it in tickets if not any(mine.seq < it.seq and _overlap(mine.keys, it.keys) for mine in own)]
+    own = state.waiting(actor) if tickets else []
+    tickets = [it for it in tickets if not _is_behind(it, own)]
     return Way([other for other in way.leases if other is not lease], way.delays, tickets)
 
 
-def _overlap(keys: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    index: Index[str] = Index()
-    for key in keys:
-        index.add(key, (key,))
-    return any(True for other in others for _ in index.near(other))
+def _is_behind(ticket: Ticket, own: list[Ticket]) -> bool:
+    """Say whether the receiver is before a ticket in the line anyway."""
+    return any(mine.seq < ticket.seq and are_overlapping(mine.keys, ticket.keys) for mine in own)
 
 
 def lease_seq(leaf: Leaf) -> int:

@@ -10,6 +10,7 @@ from verifier.entries import Leaf, scheme_of
 from verifier.replay.settle import Line, reserve_at_ms
 from verifier.replay.state import State, Thing
 from verifier.replay.things import Faults, Lease, Ticket, names_in
+from verifier.replay.under import are_overlapping
 
 
 def overdue_faults(state: State, line: Line, name: str, leaf: Leaf) -> Faults:
@@ -47,10 +48,11 @@ def _scheme_faults(state: State, name: str) -> Faults:
 def _touched(state: State, leaf: Leaf) -> tuple[str, ...]:
     """Return the keys that a request names, by itself or by the id of a lease or ticket."""
     value = leaf.value
+    if "resource" in value:
+        return state.schemes.keys((leaf.text("resource"),))
     if "resources" in value:
         return state.schemes.keys(names_in(leaf))
-    single = leaf.text("resource")
-    keys = state.schemes.keys((single,)) if single else ()
+    keys: tuple[str, ...] = ()
     if "leaseId" in value:
         lease = state.lease.get(int(leaf.text("leaseId")[1:]))
         keys += () if lease is None else lease.keys
@@ -67,18 +69,14 @@ def _is_reserving(state: State, ticket: Ticket) -> bool:
 
 
 def delay_faults(state: State, line: Line, keys: tuple[str, ...] = ()) -> Faults:
-    """Let go the delays that have ended. Offers come first; a sweep with too much to do may leave some for later."""
+    """Let go the delays that have ended; offers come before a request that touches their names."""
     left = []
     while (delay := state.undelay()) is not None:
         call = line.next()
         line.rest()
-        if call is None:
-            continue
-        things: list[Thing] = [*state.lease.values(), *state.ticket.values()]
-        is_touched = any(call.ticket in state.tickets.near(key) for key in keys)
-        if is_touched or all(map(state.is_live, things)):
+        if call is not None and not are_overlapping(keys, delay.keys):
+            left.append(delay)  # the sweeper's, or of a later request
+        elif call is not None:
             yield call.code, f"a delay has ended, so {call.entry} of T{call.ticket.seq} comes first (23.5)"
-        else:
-            left.append(delay)
     for delay in left:
         state.delay(delay)

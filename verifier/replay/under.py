@@ -96,3 +96,11 @@ class Index(Generic[Thing]):
         beyond = inside[:-1] + chr(ord(inside[-1]) + 1)
         for key in self._order[bisect_left(self._order, inside) : bisect_left(self._order, beyond)]:
             yield from self._at[key]
+
+
+def are_overlapping(keys: Iterable[str], others: Iterable[str]) -> bool:
+    """Say whether any of some keys overlaps any of others."""
+    index: Index[str] = Index()
+    for key in keys:
+        index.add(key, (key,))
+    return any(True for other in others for _ in index.near(other))
