@@ -77,7 +77,9 @@ class _Book:
         opened = self._entry(0, "ledger.opened")
         assert opened is not None, "entry 0 was compared with the one that is configured"
         self.operators = tuple(map(str, _list(opened.value["operators"])))
-        self._parameters = opened.value["parameters"]
+        parameters = opened.value["parameters"]
+        assert isinstance(parameters, dict), "the table says so"
+        self._numbers = parameters
         self._tickets = sum(1 for _ in live.scan("ticket/"))
         self._held: Tally[str] = Tally()  # names of live leases, by principal
         for _, record in live.scan("lease/"):
@@ -211,14 +213,16 @@ class _Book:
         if refused is None or not isinstance(conflict, dict):
             return False
         is_mode = refused.value.get("mode", edge.mode) == edge.mode
-        return is_mode and (refused.actor, conflict["resource"]) == (edge.actor, edge.resource)
+        lives_ms = edge.until_ms - refused.time_ms
+        said = refused.actor, conflict["resource"], self._numbers["waitEdgeMs"]
+        return is_mode and said == (edge.actor, edge.resource, lives_ms)
 
     def _is_counted(self, principal: Principal) -> bool:
         """Say whether the trust is what its last entry left, and whether just the names of live leases are counted."""
         if principal.held != self._held[principal.did]:
             return False
         if principal.trust_seq is None:
-            return isinstance(self._parameters, dict) and principal.trust == self._parameters["trustStart"]
+            return principal.trust == self._numbers["trustStart"]
         moved = self._entry(principal.trust_seq, "lease.released", "lease.expired")
         rows = rows_of(moved.value.get("trust")) if moved is not None else []
         return any((row["did"], row["after"]) == (principal.did, principal.trust) for row in rows)
