@@ -150,6 +150,17 @@ def offered_after_a_delay(ledger: Scene) -> None:
     ledger.claim(BOB, T1)
 
 
+def owed_to_nobody_who_asks_for_other_names(ledger: Scene) -> None:
+    """The sweeper has not come yet, and CAROL touches nothing of it."""
+    lease = ledger.grant(ALICE, "lock:a", ttl_ms=1_000)
+    ledger.queue(BOB, "lock:a")
+    ledger.time_ms += 1_000
+    ledger.expire(lease, delayUntilMs=ledger.time_ms + 5_000)
+    ledger.time_ms += 5_000
+    ledger.grant(CAROL, "lock:b")
+    ledger.offer(T1)
+
+
 def polled_because_its_own_actor_gave_a_lease_away(ledger: Scene) -> None:
     """BOB is offered the tree, which he holds a part of; an operator hands that part to CAROL."""
     part, rest = ledger.grant(BOB, "repo:a/b"), ledger.grant(ALICE, "repo:a/c")
@@ -170,6 +181,7 @@ ALLOWED: list[tuple[Tell, dict[str, int]]] = [
     (a_set_that_is_first_for_long_reserves, {}),
     (a_claim_over_the_bound_of_names, {"heldPerPrincipal": 3}),
     (offered_after_a_delay, {"lockDelayMs": 5_000}),
+    (owed_to_nobody_who_asks_for_other_names, {"lockDelayMs": 5_000}),
     (polled_because_its_own_actor_gave_a_lease_away, {}),
 ]
 
