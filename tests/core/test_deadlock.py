@@ -132,6 +132,24 @@ def test_two_who_read_and_both_want_to_write() -> None:
     assert hall.audited() == []
 
 
+def test_all_kinds_of_waits_are_in_one_graph() -> None:
+    """Scenario 37: A waits in line, B was refused plainly, C wants another mode; the circle goes through all three."""
+    hall = Hall()
+    hall.say(set_scheme("op", "doc", "read-safe"))
+    hall.hold("A", "repo:a")
+    hall.hold("B", "repo:b")
+    hall.hold("B", "doc:c", mode="read")
+    mine = hall.hold("C", "doc:c", mode="read")
+    hall.hold("C", "repo:c")
+    ticket = hall.line("A", "repo:c")
+    hall.ask_for("B", "repo:a")
+    told = hall.renew("C", mine, mode="write")
+    assert told.text("error") == "deadlock"
+    assert in_short(hall, told) == [("C", "doc:c"), ("B", "repo:a"), ("A", "repo:c")]
+    assert [row.get("ticketId") for row in rows_of(told)] == [None, None, ticket]
+    assert hall.audited() == []
+
+
 def test_a_ring_of_others_is_not_the_askers_refusal() -> None:
     """It is told who holds it and may stand in line; the ring breaks by time."""
     hall = Hall()

@@ -71,7 +71,7 @@ def test_the_name_that_is_told_is_one_that_excludes() -> None:
 
 
 def test_waits_double_up_to_a_bound_and_the_ninth_is_not_admitted() -> None:
-    """Scenario 33: the advice spreads those who ask; from the ninth on it is to come back when the lease is over."""
+    """Scenarios 2, 33: the advice spreads those who ask; from the ninth on it reaches to the end of the lease."""
     hall = Hall()
     hall.hold("A", "repo:x", ttlMs=60_000)
     seen = []

@@ -13,18 +13,34 @@ from __future__ import annotations
 import random
 from collections import Counter as Tally
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gateway.core.opening import start_steps
-from gateway.core.state import TICKETS_KEY, Counter, Parameters, Ticket
+from gateway.core.state import TICKETS_KEY, Counter, Handover, Parameters, Ticket
 from tests.core.book import Book, own_members
-from tests.core.requests import NOW_MS, Ask, acquire, cancel, claim, did_of, release, renew, set_scheme
+from tests.core.hall import Hall
+from tests.core.requests import (
+    NOW_MS,
+    Ask,
+    accept,
+    acquire,
+    break_,
+    cancel,
+    claim,
+    did_of,
+    release,
+    renew,
+    set_scheme,
+    transfer,
+)
 
 NUMBERS = Parameters(
     poll_ms=5_000,
@@ -622,11 +638,14 @@ class World:
         model = self.model
         model.t_ms += dt_ms
         asks = [self.signed_now(ask) for _, _, ask in commands]
+        before = model.seq, deepcopy((model.delays, model.tickets))
         self.book.run(model.t_ms, *asks)
         model.sweep()
         for (kind, arguments, _), ask in zip(commands, asks, strict=True):
             more = (ask.nonce,) if kind == "acquire" else ()
             getattr(model, kind)(*arguments, *more)
+        if model.seq == before[0]:  # what changes without any entry is not kept, and found again in the next batch
+            model.delays, model.tickets = before[1]
         self.check()
 
     def signed_now(self, ask: Ask) -> Ask:
@@ -820,3 +839,96 @@ def test_long_crowded_histories_go_as_the_model_says_and_see_everything() -> Non
         assert marks[error] > 5, error
     for mark in ("softCycle", "circle", "bypass", "passed over"):
         assert marks[mark] > 2, mark
+
+
+# --- beyond the model: transfers, breaks, changing schemes, small bounds; the auditor looks on
+
+MORE_NAMES = [*NAMES, "win:Q", "win:q/**"]
+
+
+class Street:
+    """A hall with everything in it, and a seeded crowd that does whatever comes to its mind."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        numbers = {"deadlock_nodes": self.rng.choice((3, 1_000)), "max_hold_ms": self.rng.choice((4_000, 3_600_000))}
+        small = {"queue_per_resource": 4, "queue_per_principal": 3, "queue_total": 12, "held_per_principal": 9}
+        times = {"poll_ms": 5_000, "claim_ms": 2_000, "passes_max": 2, "reserve_after_ms": 6_000}
+        self.hall = Hall(PEOPLE, **numbers, **small, **times)
+        for scheme, class_name in CLASSES.items():
+            self.hall.say(set_scheme("op", scheme, class_name))
+        self.hall.say(set_scheme("op", "slow", "exclusive", lockDelayMs=3_000))
+        self.hall.say(set_scheme("op", "win", "exclusive", isFolding=True))
+
+    def live(self) -> None:
+        """Let a little time pass, and some of them act in one batch; now and then the service is away."""
+        hall, pick = self.hall, self.rng.choice
+        hall.t_ms += pick((0, 0, 0, 0, 10, 300, 1_500))
+        asks = [ask for _ in range(pick((0, 1, 1, 1, 2, 3))) if (ask := self.ask()) is not None]
+        second = hall.t_ms // 1_000
+        hall.run(hall.t_ms, *(ask.but(created=second, expires=second + 60) for ask in asks))
+        if self.rng.random() < 0.01:
+            assert hall.head is not None
+            before_ms, hall.t_ms = hall.head.time_ms, hall.t_ms + pick((0, 3_000))
+            steps = start_steps("start", is_clean=True, before_ms=before_ms)
+            hall.run(hall.t_ms, steps=steps, epoch=hall.head.epoch + 1)
+
+    def ask(self) -> Ask | None:
+        pick = self.rng.choice
+        name = pick(PEOPLE)
+        match pick(["acquire"] * 4 + ["ticket"] * 3 + ["lease"] * 6 + ["offer", "scheme"]):
+            case "acquire":
+                return self.acquire(name)
+            case "ticket":
+                return self.about_a_ticket(name)
+            case "lease":
+                return self.about_a_lease(name)
+            case "offer":
+                offers = [one for one in self.hall.shelf.records.values() if isinstance(one, Handover)]
+                return accept(name, pick(offers).lease_id, ttlMs=pick([1_000, 20_000])) if offers else None
+        scheme, class_name = pick(["doc", "win", "new"]), pick(["read-safe", "exclusive"])
+        return set_scheme("op", scheme, class_name, isFolding=pick([True, False])) if pick([0, 0, 1]) else None
+
+    def acquire(self, name: str) -> Ask:
+        pick = self.rng.choice
+        names = sorted({pick(MORE_NAMES) for _ in range(pick((1, 1, 1, 2, 3)))})
+        waiting = {"wait": True, "giveUpMs": pick([1_000, 8_000, 3_600_000]), "onDeadlock": pick(["refuse", "wait"])}
+        more: dict[str, Any] = waiting if pick([True, True, True, False]) else {}
+        mode = pick(["read", "read", "append", "write", "write", "delete"])
+        return acquire(name, *names, mode=mode, ttlMs=pick([1_000, 5_000, 60_000]), **more)
+
+    def about_a_ticket(self, name: str) -> Ask | None:
+        tickets = list(self.hall.tickets().values())
+        if not tickets:
+            return None
+        ticket = self.rng.choice(tickets)
+        who = self.rng.choice([self.hall.names[ticket.actor]] * 5 + [name])
+        return self.rng.choice([claim, claim, cancel])(who, ticket.ticket_id)
+
+    def about_a_lease(self, name: str) -> Ask | None:
+        pick, leases = self.rng.choice, list(self.hall.leases().values())
+        own = [one for one in leases if self.hall.names[one.holder] == name]
+        if not leases:
+            return None
+        one = pick(own or leases)
+        match pick(["renew", "release", "release", "transfer", "break", ""]):
+            case "renew":
+                more: dict[str, Any] = pick([{}, {"mode": pick(["read", "append", "write"])}])
+                return renew(name, one.lease_id, ttlMs=pick([1_000, 20_000]), **more)
+            case "release":
+                named: dict[str, Any] = pick([{}, {"leaseId": one.lease_id}])
+                return release(name, *one.resources, **named)
+            case "transfer":
+                return transfer(pick([name, name, "op"]), one.lease_id, one.fencing_token, pick(PEOPLE))
+            case "break":
+                return break_(pick(["op", "op", name]), pick(one.resources), pick([one.fencing_token, 1]))
+        return None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_a_crowd_does_the_auditor_has_nothing_to_say(seed: int) -> None:
+    """Two programs that share no rule with each other: the core writes, the auditor's rules read every entry."""
+    street = Street(seed)
+    for _ in range(120):
+        street.live()
+    assert street.hall.audited() == []

@@ -11,7 +11,18 @@ from gateway.core.opening import start_steps
 from gateway.core.outcome import Context, Decision
 from gateway.core.resource import ask_of
 from gateway.core.settle import count_passes, lapse_ticket, position, settle, standing
-from gateway.core.state import TICKETS_KEY, Counter, Draft, Scheme, Ticket, lease_key, scheme_key, ticket_key
+from gateway.core.state import (
+    TICKETS_KEY,
+    Counter,
+    Delay,
+    Draft,
+    Scheme,
+    Ticket,
+    delay_key,
+    lease_key,
+    scheme_key,
+    ticket_key,
+)
 from gateway.core.terms import met_by
 from tests.core.hall import Crowd, Hall, now
 from tests.core.requests import NOW_MS, accept, acquire, did_of, release, set_scheme, transfer
@@ -208,6 +219,16 @@ def test_after_so_many_passes_it_reserves_once_then_loses_its_place() -> None:
     assert hall.audited() == []
 
 
+def test_those_who_were_passed_too_often_by_one_reserve_in_their_order() -> None:
+    hall = Hall(passes_max=1)
+    hall.hold("A", "repo:a", "repo:c")
+    first, second = hall.line("B", "repo:a", "repo:b"), hall.line("C", "repo:c", "repo:b")
+    lease = hall.hold("F", "repo:d")
+    passing = hall.line("D", "repo:b", "repo:d")
+    assert hall.free("F", lease) == [("wait.offered", passing), ("wait.reserved", first), ("wait.reserved", second)]
+    assert hall.audited() == []
+
+
 def test_a_reservation_is_kept_when_everything_comes_free_in_time() -> None:
     hall = Hall(passes_max=1)
     lease = hall.hold("A", "repo:a")
@@ -385,6 +406,33 @@ def test_without_tickets_nothing_is_looked_up() -> None:
     assert settled(draft, now) == []
     assert standing(draft, ask_of(draft, "B", ("repo:1",), "write"), NOW_MS, None) == []
     assert crowd.asked <= 4
+
+
+def test_a_delay_that_is_over_keeps_nobody_though_nothing_says_so_yet() -> None:
+    """Leases and tickets count until the entry that ends them; a delay has none, so it goes by time."""
+    for ends_at_ms, offers in ((NOW_MS + 1, 0), (NOW_MS, 1)):
+        crowd = Crowd(
+            [(TICKETS_KEY, Counter(1)), (delay_key("L1"), Delay("L1", "H", ("db:x",), "write", 1, ends_at_ms))]
+        )
+        crowd.hold("holder", 2, "db:x")
+        crowd.line("P", 3, "db:x")
+        draft = Draft(crowd)
+        draft.delete(lease_key("L2"))
+        assert len(settled(draft, now)) == offers
+
+
+def test_a_lease_that_is_over_counts_until_its_entry() -> None:
+    """An offer touches its names, so what ends there is told first; the sweep does both in one batch."""
+    crowd = Crowd([(TICKETS_KEY, Counter(1))])
+    crowd.hold("holder", 2, "db:x")
+    crowd.hold("other", 3, "db:x")
+    crowd.line("P", 4, "db:x")
+    draft = Draft(crowd)
+    late = now()._replace(t_ms=NOW_MS + 29_400)
+    draft.delete(lease_key("L2"))
+    assert settled(draft, lambda: late) == []
+    draft.delete(lease_key("L3"))
+    assert len(settled(draft, lambda: late)) == 1
 
 
 def line_of(people: int, mode: str) -> tuple[Crowd, Draft]:
