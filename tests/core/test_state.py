@@ -10,36 +10,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.state import (
+    _KINDS,
     COLD_PREFIXES,
     DISPUTE_KEY,
     EXPENDABLE_PREFIXES,
     HOLIDAY_KEY,
     HOT_PREFIXES,
+    TICKETS_KEY,
     TOKEN_KEY,
     Agent,
     Counter,
+    Delay,
     Dispute,
     Draft,
+    Edge,
     Ended,
+    Handover,
     Idempotency,
     Lease,
     Nonce,
     Operator,
     Parameters,
+    Principal,
     Record,
+    Scheme,
+    Ticket,
     Waits,
     agent_key,
     decode_record,
+    delay_key,
     due_ms_of,
+    edge_key,
     encode_record,
     ended_at,
     ended_key,
+    handover_key,
     idempotency_at,
     idempotency_key,
     lease_key,
     nonce_at,
     nonce_key,
     operator_key,
+    principal_key,
+    scheme_key,
+    ticket_key,
     wait_key,
     waits_at,
 )
@@ -48,12 +62,22 @@ from verifier.entries import PARAMETER_DEFAULTS
 from verifier.wire import INT_MAX, Malformed
 
 LEASE = Lease("L7", "a", "p", "o", ("repo:x", "repo:y"), "write", 9, 7, 100, 30_000, 30_100, 3_600_100)
+TICKET = Ticket("T9", "a", "p", "o", ("repo:x", "repo:y"), "read", 30_000, 9, 100, 30_100, 3_600_100)
 # One record of each kind, with its key and its due time.
 KINDS: list[tuple[str, Record, int | None]] = [
     (agent_key("did:key:a"), Agent("did:key:a", "worker-1", 3, None), None),
     (agent_key("did:key:b"), Agent("did:key:b", None, 3, 9), None),
     (operator_key("did:key:o"), Operator("did:key:o"), None),
     (lease_key("L7"), LEASE, None),
+    (lease_key("L8"), LEASE._replace(lease_id="L8", giver="g", giver_until_ms=30_100), None),
+    (scheme_key("doc"), Scheme("doc", "read-safe", True, False, 0, 1_000, 3), None),
+    (delay_key("L7"), Delay("L7", "a", ("repo:x",), "write", 9, 30_100), None),
+    (ticket_key("T9"), TICKET, None),
+    (ticket_key("T8"), TICKET._replace(ticket_id="T8", seq=8, claim_by_ms=7, reserve_at_ms=8, is_passed=True), None),
+    (handover_key("L7"), Handover("L7", "b", "a", 9, False), None),
+    (edge_key("a"), Edge("a", "repo:x", "write", 9, 10_100), 10_100),
+    (principal_key("a"), Principal("a", 50_000, None, 0, 0, 2), None),
+    (TICKETS_KEY, Counter(2), None),
     (wait_key("p", "repo:a/b"), Waits("a", "p", "repo:a/b", 2, 10, 20, "L7", 60_020), 60_020),
     (TOKEN_KEY, Counter(INT_MAX), None),
     (HOLIDAY_KEY, Counter(0), None),
@@ -73,6 +97,7 @@ def test_a_record_comes_back_from_the_store_as_it_was(key: str, record: Record, 
 
 
 def test_every_kind_of_record_is_hot_or_cold_and_expendable_only_with_a_due_time() -> None:
+    assert {type(record) for _, record, _ in KINDS} == set(_KINDS.values())
     for key, _, due_ms in KINDS:
         assert key.startswith(HOT_PREFIXES) != key.startswith(COLD_PREFIXES)
         assert key.startswith(EXPENDABLE_PREFIXES) == (due_ms is not None)
@@ -102,6 +127,9 @@ def test_an_idempotency_key_has_one_plain_place_per_principal(first: str, second
         ("nonce/p/n", b"[]"),
         ("nonce/p/n", b""),
         ("operator/x", b'{"did":null}'),
+        ("delay/L1", b'{"endsAtMs":1,"holder":"a","leaseId":"L1","mode":"write","resources":"repo:x","seq":1}'),
+        ("delay/L1", b'{"endsAtMs":1,"holder":"a","leaseId":"L1","mode":"write","resources":["repo:x",1],"seq":1}'),
+        ("handover/L1", b'{"by":"a","isOperator":0,"leaseId":"L1","seq":1,"toDid":"b"}'),
     ],
 )
 def test_a_damaged_record_is_malformed_and_nothing_else(key: str, data: bytes) -> None:

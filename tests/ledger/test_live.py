@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import random
 
-from gateway.core.state import Counter, Lease, Nonce, Record, Waits, idempotency_key, lease_key, nonce_key, wait_key
+from gateway.core.state import (
+    Counter,
+    Delay,
+    Edge,
+    Lease,
+    Nonce,
+    Record,
+    Ticket,
+    Waits,
+    idempotency_key,
+    lease_key,
+    nonce_key,
+    terms_of,
+    wait_key,
+)
+from gateway.core.terms import PASSED, TICKETS
 from gateway.ledger.live import Live, Looked, cold_keys
-from tests.core.requests import acquire, did_of, release, renew
+from tests.core.requests import accept, acquire, break_, claim, did_of, release, renew, transfer
 
 
 def lease(number: int, expires_at_ms: int) -> Lease:
@@ -65,6 +80,37 @@ def test_due_agrees_with_a_search_through_everything() -> None:
     assert len(live._due) <= 1_024 + 4 * len(live)
 
 
+def test_what_is_filed_under_a_word_agrees_with_a_walk_through_everything() -> None:
+    dice = random.Random(20261130)
+    names = ["a:b", "a:b/c", "a:B/**", "a:**", "z:b"]
+    live, naive = Live(), dict[str, Record]()
+    for _ in range(2_000):
+        number, name = dice.randrange(30), tuple(sorted(dice.sample(names, dice.randint(1, 2))))
+        key = f"ticket/T{number}"
+        if dice.random() < 0.3 and key in naive:
+            del naive[key]
+            live.apply([(key, None, None)])
+            continue
+        passed = dice.random() < 0.5
+        ticket = Ticket(f"T{number}", "h", "h", "o", name, "write", 1, number, 0, 9, 9, is_passed=passed)
+        naive[key] = ticket
+        live.apply([(key, ticket, None)])
+    words = {word for record in naive.values() for word in terms_of(record)} | {PASSED, TICKETS, "=a:zzz"}
+    for word in words:
+        assert sorted(live.near(word)) == sorted(key for key, record in naive.items() if word in terms_of(record))
+    again = Live(naive.items())
+    assert all(sorted(again.near(word)) == sorted(live.near(word)) for word in words)
+
+
+def test_a_delay_and_a_ticket_are_due_like_a_lease_and_a_ticket_when_it_may_reserve() -> None:
+    ticket = Ticket("T2", "h", "h", "o", ("a:b", "a:c"), "write", 1, 2, 0, 50, 90, reserve_at_ms=40)
+    live = Live([("delay/L9", Delay("L9", "h", ("a:b",), "write", 9, 40)), ("ticket/T2", ticket)])
+    put(live, lease(1, 45))
+    assert [claim.number for claim in live.due(45, 9)] == [2, 9, 1]
+    live.apply([("ticket/T2", ticket._replace(reserve_until_ms=60), None)])
+    assert [claim.number for claim in live.due(50, 9)] == [9, 1, 2]
+
+
 def test_cold_records_are_not_kept() -> None:
     live = Live()
     live.apply([(nonce_key("p", "n"), Nonce(1, 5), 5), ("ledger/token", Counter(3), None)])
@@ -93,6 +139,11 @@ def test_refusals_that_no_longer_count_are_forgotten() -> None:
     ] == [wait(1, 0)[0]]
     live.forget(40)
     assert len(live) == 0
+    live.apply([("edge/a", Edge("a", "a:b", "write", 1, 50), 50)])
+    live.forget(49)
+    assert live.get("edge/a") is not None
+    live.forget(50)
+    assert len(live) == 0
 
 
 def test_a_prefix_is_scanned_in_order_of_key() -> None:
@@ -107,4 +158,8 @@ def test_what_a_decision_may_read_is_looked_up() -> None:
     assert cold_keys(renew("A", "L7").signed())[2] == "ended/L7"
     assert cold_keys(release("A", "repo:x", leaseId="L8").signed())[2] == "ended/L8"
     assert len(cold_keys(release("A", "repo:x").signed())) == 2
+    assert cold_keys(claim("A", "T9").signed())[2] == "ended/T9"
+    assert cold_keys(accept("A", "L9").signed())[2] == "ended/L9"
+    assert cold_keys(transfer("A", "L9", 7, "B").signed())[2:] == ("ended/L9", "ended/B7")
+    assert cold_keys(break_("op", "repo:x", 7).signed())[2:] == ("ended/B7",)
     assert asked._replace(nonce="m" * 22) != asked
