@@ -163,10 +163,10 @@ class Line:
 
 
 class _Concern:
-    """Finds whom a change concerns: the tickets on its names, those on the names of a ticket of several names among
-    these (what that lacks now it no longer keeps from others), and all that are passed over.
+    """Whom a change concerns; each name is looked up once while one entry is settled, and each ticket is told once.
 
-    Each name is looked up once while one entry is settled, and each ticket is told once.
+    These are the tickets on its names; those on the names of a ticket of several names among these, because what that
+    lacks now it no longer keeps from others; and all that are passed over.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -182,12 +182,8 @@ class _Concern:
         now = {key: draft.get(key) for key in first}
         changed = [one for key, one in first.items() if _is_change(one, now[key])]
         # Whoever joins stands behind all others, so that is nobody's concern but its own.
-        names = {
-            name
-            for one in changed
-            if not isinstance(one, Ticket) or now[claim_key(one)] != one
-            for name in one.resources
-        }
+        moved = [one for one in changed if not isinstance(one, Ticket) or now[claim_key(one)] != one]
+        names = {name for one in moved for name in one.resources}
         near = _tickets_on(draft, names - self._names)
         wide = {one.ticket_id: one for one in near if len(one.resources) > 1 and one.ticket_id not in self._wide}
         further = _tickets_on(draft, {name for one in wide.values() for name in one.resources} - names)
@@ -202,9 +198,9 @@ class _Concern:
 
 def _is_change(was: Claim, now: Record | None) -> bool:
     """Say whether something began or ended, or a ticket got another standing; not that something lasts longer."""
-    if now is None or now == was or not isinstance(was, Ticket) or not isinstance(now, Ticket):
-        return now is None or now == was
-    return _standing_of(now) != _standing_of(was)
+    if isinstance(was, Ticket) and isinstance(now, Ticket) and was != now:
+        return _standing_of(was) != _standing_of(now)
+    return now is None or now == was
 
 
 def _standing_of(ticket: Ticket) -> tuple[bool, bool, bool]:

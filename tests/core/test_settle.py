@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.expiry import EXPIRIES_MAX
 from gateway.core.opening import start_steps
 from gateway.core.outcome import Context, Decision
 from gateway.core.resource import ask_of
@@ -91,7 +92,7 @@ def test_nine_dead_clients_in_line_cost_the_tenth_nothing() -> None:
 
 def test_any_number_of_dead_is_skipped_before_one_decision() -> None:
     """More than one sweep takes away; a request that touches their names finds all of them gone."""
-    people = [f"P{n}" for n in range(300)]
+    people = [f"P{n}" for n in range(EXPIRIES_MAX + 4)]
     hall = Hall(("A", "B", *people), queue_per_resource=10_000)
     lease = hall.hold("A", "repo:x")
     for name in people:
@@ -99,7 +100,7 @@ def test_any_number_of_dead_is_skipped_before_one_decision() -> None:
     hall.t_ms += 5_000
     mark = len(hall.leaves)
     assert hall.ask_for("B", "repo:x").text("error") == "lease_held"
-    assert [kind for kind, _ in hall.told(mark)] == ["wait.removed"] * 300 + ["lease.refused"]
+    assert [kind for kind, _ in hall.told(mark)] == ["wait.removed"] * len(people) + ["lease.refused"]
     assert hall.tickets() == {} and hall.free("A", lease) == []
 
 
