@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.core.opening import start_steps
 from gateway.core.outcome import Recorded, Replay, Unreceipted
-from gateway.core.state import Delay, Handover, Parameters, Principal
-from tests.core.book import Book
+from gateway.core.state import Delay, Handover, Principal
+from tests.core.hall import Hall
 from tests.core.model import HELD_MAX, Held, Model, Reading, Scheme, facts
 from tests.core.requests import (
     NOW_MS,
@@ -53,9 +53,9 @@ KINDS = [
 Command = tuple[str, str, dict[str, Any]]  # kind, who, what the model is told
 
 
-def opened_book() -> Book:
+def opened_book() -> Hall:
     """Return a ledger with the schemes of this file set."""
-    book = Book(agents=PEOPLE, parameters=Parameters(held_per_principal=HELD_MAX))
+    book = Hall(PEOPLE, held_per_principal=HELD_MAX)
     for name, scheme in SCHEMES.items():
         more = {"isFolding": scheme.folds, "isUnicode": scheme.unicode, "lockDelayMs": scheme.delay_ms}
         book.play(NOW_MS - 1_000, set_scheme("op", name, scheme.kind, at_ms=NOW_MS - 1_000, **more))
@@ -261,7 +261,7 @@ class Coordination(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "book"):
-            self.book.audit()
+            assert self.book.audited() == []
 
 
 Coordination.TestCase.settings = settings(
@@ -295,7 +295,7 @@ def long_history(seed: int) -> tuple[frozenset[str], frozenset[Any]]:
         model.pass_on(t_ms)
     for seq in range(len(book.leaves)):
         reading.read(book.leaf(seq))
-    book.audit()
+    assert book.audited() == []
     errors = frozenset(book.leaf(seq).value.get("error") for seq in range(len(book.leaves)))
     return frozenset(book.types()), errors
 

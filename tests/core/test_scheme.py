@@ -30,7 +30,7 @@ def test_a_scheme_says_all_of_itself_and_what_is_left_out_is_entry_0s() -> None:
         },
     )
     assert scheme_at(one.shelf, "doc") == Scheme("doc", "read-safe", True, False, 700, 90_000, leaf.seq)
-    one.audit()
+    assert one.audited() == []
 
 
 def test_only_an_operator_sets_one() -> None:
@@ -59,7 +59,7 @@ def test_what_lives_in_a_scheme_keeps_it_as_it_is(what: str) -> None:
     one.later(100_000)
     one.later(5_000)
     assert one.say(set_scheme("op", "doc", "read-safe", lockDelayMs=5_000)).text("error") == ""
-    one.audit()
+    assert one.audited() == []
 
 
 def test_each_value_counts_as_a_change() -> None:

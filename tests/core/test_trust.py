@@ -54,7 +54,7 @@ def test_each_change_names_the_entry_of_the_one_before() -> None:
     assert work(one) == [{"did": A, "change": 500, "after": 51_000, "previousSeq": first}]
     second = last(one).seq
     assert lose(one) == [{"did": A, "change": -5_000, "after": 46_000, "previousSeq": second}]
-    one.audit()
+    assert one.audited() == []
 
 
 def test_a_window_earns_so_much_and_no_more_and_begins_with_its_first_gain() -> None:
@@ -76,7 +76,7 @@ def test_trust_has_a_top_and_a_bottom_and_says_nothing_when_it_does_not_move() -
     assert work(one)[0]["change"] == 300
     assert work(one) is None
     assert [lose(one)[0]["after"], lose(one)[0]["after"], lose(one)] == [10_300, 0, None]
-    one.audit()
+    assert one.audited() == []
 
 
 def test_what_cannot_be_earned_at_the_top_begins_no_window() -> None:
