@@ -12,6 +12,7 @@ from tests.sim.names import key_of, scheme_of
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
+OTHER: Leaf = {"name": "lock", "class": "read-safe"}
 REASONS = ("incident-7", "holder_gone", "hand.over")
 GRANTS = ("lease.granted", "lease.extended", "lease.claimed", "lease.changed", "lease.transferred")
 
@@ -143,6 +144,8 @@ class Agent(Client):
         members: Leaf = {"resources": lease["resources"]}
         if self.simulation.rng.random() < 0.7:
             members["leaseId"] = lease["leaseId"]
+            if self.simulation.chance("stray"):
+                members["resources"] = [self.simulation.rng.choice(self.simulation.config.names)]
         self.held.pop(lease["leaseId"], None)
         self.old.append(lease)
         return await self.ask("lease.release", **members)
@@ -202,28 +205,40 @@ class Agent(Client):
         self.simulation.replayed(self.name, raw, reply)
 
     async def _stray(self) -> None:
-        """Use a lease or ticket that is long gone, or another's."""
+        """Use what is long gone, what is another's, what never was, or a power that one has not."""
         simulation, rng = self.simulation, self.simulation.rng
         lease = rng.choice(self.old[-6:])
-        if rng.random() < 0.3:
+        if rng.random() < 0.4:
             lease = rng.choice(simulation.agents).any_lease() or lease
-        match rng.randrange(5):
-            case 0:
-                await self.ask("lease.renew", leaseId=lease["leaseId"], **self._ttl())
-            case 1:
-                await self.ask("lease.release", leaseId=lease["leaseId"], resources=lease["resources"])
-            case 2:  # only operators may
-                await self.ask(
-                    "lease.break",
-                    resource=lease["resources"][0],
-                    seenToken=lease["fencingToken"],
-                    reason=REASONS[1],
-                )
-            case 3:
-                await self.ask("lease.accept", leaseId=lease["leaseId"], **self._ttl())
+        lease_id = lease["leaseId"] if rng.random() < 0.9 else f"L{rng.randrange(1, 9_999)}"
+        match rng.randrange(7):
+            case 0 | 1:
+                await self.ask("lease.renew", leaseId=lease_id, **self._ttl())
+            case 2 | 3:
+                names = lease["resources"] if rng.random() < 0.8 else [rng.choice(simulation.config.names)]
+                await self.ask("lease.release", leaseId=lease_id, resources=names)
+            case 4:
+                await self.ask("lease.accept", leaseId=lease_id, **self._ttl())
+            case 5:
+                await self._usurp(lease)
             case _:
-                action = rng.choice(["wait.claim", "wait.cancel"])
-                await self.ask(action, ticketId=f"T{rng.randrange(1, 120)}")
+                waiting = [one.ticket_id for one in simulation.checker.book.tickets]
+                ticket_id = rng.choice([*waiting, f"T{rng.randrange(1, 120)}"])
+                await self.ask(rng.choice(["wait.claim", "wait.cancel"]), ticketId=ticket_id)
+
+    async def _usurp(self, lease: Leaf) -> None:
+        """Try what only operators may."""
+        rng = self.simulation.rng
+        match rng.randrange(4):
+            case 0:
+                await self.ask("agent.add", agent=self.did)
+            case 1:
+                await self.ask("agent.remove", agent=rng.choice(self.simulation.agents).did)
+            case 2:
+                await self.ask("scheme.set", **OTHER)
+            case _:
+                token, resource = lease["fencingToken"], lease["resources"][0]
+                await self.ask("lease.break", resource=resource, seenToken=token, reason=REASONS[1])
 
     def any_lease(self) -> Leaf | None:
         return next(iter(self.held.values()), None) or (self.old[-1] if self.old else None)
@@ -254,6 +269,8 @@ class Operator(Client):
             if simulation.chance("remove"):
                 agent = rng.choice(simulation.agents)
                 await self.ask("agent.remove", agent=agent.did)
+                if rng.random() < 0.3:
+                    await self.ask("agent.remove", agent=agent.did)
                 await asyncio.sleep(rng.uniform(0, 3))
                 await self.enrol(agent)
             if simulation.chance("break"):

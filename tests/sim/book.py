@@ -139,14 +139,10 @@ class Book:
                     return True
         return False
 
-    def least(self, names: list[str], mode: str, other: Lease | Ticket) -> list[str]:
-        """Return what a refusal may name of `names`: the least that meets a lease or ticket, or that excludes it.
-
-        They differ only in a set of several schemes. Which of the two it is, is the auditor's question.
-        """
-        meeting = [name for name in names if any(self.meets(name, theirs) for theirs in other.names)]
+    def least(self, names: list[str], mode: str, other: Lease | Ticket) -> str | None:
+        """Return the least of `names` that excludes a lease or ticket."""
         excluding = [name for name in names if self.clashes([name], mode, other.names, other.mode)]
-        return [min(found) for found in (meeting, excluding) if found]
+        return min(excluding, default=None)
 
     # -- what stands in the way ---------------------------------------------------------------------------------------
 

@@ -156,7 +156,8 @@ def _fault_of_row(
         if not found:
             return "the ticket is not ahead"
         other = found[0]
-    return None if row["resource"] in book.least(list(wait.names), wait.mode, other) else "the resource is another"
+    least = book.least(list(wait.names), wait.mode, other)
+    return None if row["resource"] == least else f"the resource is not {least}"
 
 
 def _told_wait(book: Book, row: dict[str, Any], *, is_plain: bool) -> Wait | None:

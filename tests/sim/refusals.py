@@ -63,7 +63,8 @@ class Refusals:
         demand(leaf["waitingOn"] == rows[1]["resource"], "I11", f"entry {seq}: waitingOn")
         demand(leaf["acquireOrder"] == sorted({row["resource"] for row in rows}), "I11", f"entry {seq}: acquireOrder")
         demand(sum(len(row["resource"].encode()) for row in rows) <= CYCLE_BYTES_MAX, "I11", f"entry {seq}: too long")
-        self.book.edges[leaf["actor"]] = (leaf["conflict"]["resource"], ask.mode, self.book.t_ms)
+        if not self._waits(leaf):
+            self.book.edges[leaf["actor"]] = (leaf["conflict"]["resource"], ask.mode, self.book.t_ms)
 
     def _waits(self, leaf: Leaf) -> bool:
         return leaf.get("wait") is True
@@ -81,9 +82,9 @@ class Refusals:
         self.stampede(leaf, leaf["conflict"]["resource"], book.end_ms(found[0]) - book.t_ms)
 
     def _conflict(self, leaf: Leaf, lease: Lease, names: list[str], mode: str) -> None:
-        book, resource = self.book, leaf["conflict"]["resource"]
-        is_least = resource in book.least(names, mode, lease)
-        demand(is_least, "I10", f"entry {leaf['seq']} names {resource}, which is not the least in the way")
+        book = self.book
+        resource = book.least(names, mode, lease) if mode else names[0]
+        assert resource is not None, "what is in the way excludes"
         wanted = {
             "leaseId": lease.lease_id,
             "resource": resource,
@@ -139,9 +140,8 @@ class Refusals:
         tickets = sorted(self.tickets_in_the_way(leaf, ask), key=lambda ticket: ticket.seq)
         demand(tickets, "I10", f"entry {seq} stands behind nobody")
         first = tickets[0]
-        resource = leaf["ahead"]["resource"]
-        is_least = resource in book.least(ask.names, ask.mode, first)
-        demand(is_least, "I10", f"entry {seq} names {resource}, which is not the least in the way")
+        resource = book.least(ask.names, ask.mode, first)
+        assert resource is not None, "what is in the way excludes"
         wanted = {
             "ticketId": first.ticket_id,
             "actor": first.actor,
