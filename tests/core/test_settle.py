@@ -337,6 +337,20 @@ def test_who_is_passed_over_stops_nobody_on_other_names_of_its_sub_tree() -> Non
     assert hall.audited() == []
 
 
+def test_the_auditor_misses_an_offer_that_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that one which is due only because somebody else is passed over."""
+    hall = Hall()
+    hall.hold("B", "repo:q")
+    lease = hall.hold("A", "repo:p/y")
+    hall.line("E", "repo:q")
+    hall.line("E", "repo:p/**")
+    hall.line("B", "repo:p/x")
+    monkeypatch.setattr("gateway.core.append.settle", lambda draft, context: iter(()))
+    assert hall.free("A", lease) == []
+    hall.hold("C", "repo:elsewhere")
+    assert [code for code, _ in hall.audited()] == ["offer_missing"]
+
+
 def test_names_that_fold_are_one_name_in_line_too() -> None:
     hall = Hall()
     hall.say(set_scheme("op", "win", "exclusive", isFolding=True))

@@ -43,6 +43,18 @@ class Line:
         state = self._state
         for thing in state.take_stirred():
             self._keys.update(dict.fromkeys(thing.keys))
+        known = -1
+        while known != len(self._keys):  # whoever comes to be passed over lets those behind it go first
+            known = len(self._keys)
+            call = self._pass()
+            if call is not None:
+                return call
+        self.rest()
+        return None
+
+    def _pass(self) -> Call | None:
+        """Look at all who are concerned, the lowest number first."""
+        state = self._state
         first: dict[str, str] = {}  # by key, whose ticket of one name was met first where nobody shares
         for ticket in self._concerned():
             key = ticket.keys[0]
@@ -53,7 +65,6 @@ class Line:
                 return call
             if ticket.is_single and not ticket.is_passed and not may_share(state.schemes.class_of(key), "read", "read"):
                 first.setdefault(key, ticket.actor)
-        self.rest()
         return None
 
     def _look(self, ticket: Ticket) -> Call | None:
@@ -78,7 +89,7 @@ class Line:
 
     def _may_offer(self, ticket: Ticket) -> bool:
         """Say whether a ticket has to be offered; note when it is passed over."""
-        state = self._state
+        state, was_passed = self._state, ticket.is_passed
         ticket.is_passed = False
         state.passed.pop(ticket, None)
         if not is_free(state, ticket) or is_behind(state, ticket):
@@ -87,6 +98,8 @@ class Line:
             return True
         ticket.is_passed = True
         state.passed[ticket] = None
+        if not was_passed:
+            self._keys.update(dict.fromkeys(ticket.keys))
         return False
 
     def _concerned(self) -> list[Ticket]:
