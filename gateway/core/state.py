@@ -426,6 +426,12 @@ def terms_of(record: Record) -> tuple[str, ...]:
     return ()
 
 
+def is_filed_alike(before: Claim, after: Claim) -> bool:
+    """Say whether two records under one key are filed under the same words; whose they are never changes."""
+    is_passed = isinstance(before, Ticket) and before.is_passed
+    return before.resources == after.resources and is_passed == (isinstance(after, Ticket) and after.is_passed)
+
+
 def _name_terms(resources: tuple[str, ...]) -> tuple[str, ...]:
     if len(resources) == 1:
         return filed_under(resources[0])
@@ -487,7 +493,11 @@ class Draft:
             return
         self._stirred.append(record)
         known = before if key not in self._changes else self._below(key)
-        filed = terms_of(known) if known is not None else ()
+        filed: tuple[str, ...] = ()
+        if isinstance(known, CLAIMS):
+            if is_filed_alike(known, record):
+                return
+            filed = terms_of(known)
         for term in terms_of(record):
             if term not in filed:
                 self._near.setdefault(term, {})[key] = None

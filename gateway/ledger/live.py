@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from gateway.core.intake import SignedRequest
 from gateway.core.state import (
+    CLAIMS,
     COLD_PREFIXES,
     Change,
     Claim,
@@ -23,6 +24,7 @@ from gateway.core.state import (
     broken_name,
     ended_key,
     idempotency_key,
+    is_filed_alike,
     nonce_key,
     terms_of,
 )
@@ -113,7 +115,7 @@ class Live:
             heapq.heappush(self._due, _when(key, record))
         elif isinstance(record, Waits | Edge):
             heapq.heappush(self._fading, _fades(key, record))
-        if before is not None and record is not None and terms_of(before) == terms_of(record):
+        if isinstance(before, CLAIMS) and isinstance(record, CLAIMS) and is_filed_alike(before, record):
             return
         if before is not None:
             self._unfile(key, before)

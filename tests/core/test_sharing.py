@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.state import Draft, Lease, lease_key
+from gateway.core import lease
+from gateway.core.outcome import Context
+from gateway.core.state import Draft, Lease, Parameters, lease_key
 from gateway.core.terms import filed_under, met_by
 from tests.core.book import Shelf, own_members
-from tests.core.hall import Hall
-from tests.core.requests import acquire, did_of, release, renew, set_scheme
+from tests.core.hall import Crowd, Hall
+from tests.core.requests import NOW_MS, acquire, did_of, release, renew, set_scheme
 from verifier.entries import MODES, key_of, overlaps
 
 A, B = did_of("A"), did_of("B")
@@ -207,11 +209,11 @@ def test_a_reader_becomes_a_writer_only_alone_and_of_two_who_want_to_one_is_the_
     assert one.audited() == []
 
 
-@pytest.mark.parametrize(("mode", "error"), [("delete", "queued"), ("read", "")])
+@pytest.mark.parametrize(("mode", "error"), [("delete", "queued"), ("append", ""), ("read", "")])
 def test_only_a_weaker_mode_goes_past_those_in_line(mode: str, error: str) -> None:
-    one = hall("doc", "read-safe")
-    lease_id = one.hold("A", "doc:x")
-    one.line("B", "doc:x", mode="read")
+    one = Hall()
+    lease_id = one.hold("A", "repo:x")
+    one.line("B", "repo:x", mode="read")
     assert one.renew("A", lease_id, mode=mode).text("error") == error
 
 
@@ -219,6 +221,23 @@ def test_a_renewal_in_the_leases_own_mode_is_a_renewal() -> None:
     one = Hall()
     lease_id = one.hold("A", "repo:x")
     assert one.renew("A", lease_id, mode="write").type.split("/")[1] == "lease.renewed"
+
+
+@pytest.mark.parametrize("what", ["nothing", "grants", "releases", "waits long"])
+def test_a_refused_acquire_is_a_wait_until_its_actor_gets_or_gives_back_anything(what: str) -> None:
+    one = Hall()
+    one.hold("A", "repo:a")
+    other = one.hold("A", "repo:other")
+    one.hold("B", "repo:b")
+    assert error_of(one, "A", "repo:b") == "lease_held"
+    if what == "grants":
+        one.hold("A", "repo:more")
+    elif what == "releases":
+        one.free("A", other)
+    elif what == "waits long":
+        one.later(10_000)
+    assert error_of(one, "B", "repo:a") == ("deadlock" if what == "nothing" else "lease_held")
+    assert one.audited() == []
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------
@@ -301,3 +320,27 @@ def test_of_a_crowd_that_shares_a_name_ones_own_lease_is_found() -> None:
     assert (extended.type.split("/")[1], extended.text("leaseId")) == ("lease.extended", ids["a69"])
     assert one.say(renew("a3", ids["a3"])).text("error") == ""
     assert one.say(acquire("a5", "doc:x")).value["conflicts"] == 69
+
+
+def looks(crowd: Crowd, asker: str, *resources: str) -> tuple[int, int]:
+    """Return how many conflicts an acquire meets in a crowd, and how often it asks the view."""
+    request = acquire(asker, *resources).signed()
+    context = Context(NOW_MS, 20_000, Parameters())
+    crowd.asked = 0
+    decision = lease.acquire(Draft(crowd), request, context)
+    conflicts = decision.members.get("conflicts", 0)
+    assert isinstance(conflicts, int)
+    return conflicts, crowd.asked
+
+
+def test_a_plain_request_asks_no_more_in_a_crowd_than_alone() -> None:
+    crowd = Crowd()
+    alone = looks(crowd, "C", "repo:src/d7/free")
+    for n in range(10_000):
+        crowd.hold(did_of("AB"[n % 2]), n + 100, f"repo:src/d{n % 100}/f{n}")
+    assert looks(crowd, "C", "repo:src/d7/free") == alone and alone[1] < 30
+    conflicts, asked = looks(crowd, "C", "repo:src/d7/f7")
+    assert conflicts == 1 and asked < 30
+    assert looks(crowd, "C", "repo:src/d7/**")[0] == 100
+    conflicts, asked = looks(crowd, "C", "repo:**")
+    assert conflicts == 10_000 and asked < 10_100, "once for each that it meets"
