@@ -19,7 +19,7 @@ from typing import Any
 from gateway.core.append import Imprint, build_batch
 from gateway.core.intake import RawRequest
 from gateway.core.opening import Opening, opened
-from gateway.core.state import encode_record
+from gateway.core.state import encode_record, ticket_key
 from gateway.errors import Busy, Fatal
 from gateway.ledger import sequencer as sequencer_module
 from gateway.ledger.checkpoint import encode_leaf
@@ -47,6 +47,7 @@ from verifier.merkle import leaf_hash
 from verifier.replay.ledger import check_ledger
 
 LINES_KEPT = 60
+WAKE_S = 7  # a slow engine takes six of them
 QUIET_S = 25  # how long everybody may take to finish when nothing fails any more
 
 
@@ -218,7 +219,18 @@ class Simulation:
         try:
             self.checker.batch(first_seq, leaves, decided_ms, number)
         except Violation as violation:
-            self.fail(violation.name, str(violation))
+            return self.fail(violation.name, str(violation))
+        for entry in self.checker.leaves[first_seq:]:
+            if entry["type"].split("/")[1] == "wait.offered":
+                self.loop.call_later(WAKE_S, self._must_be_awake, entry["ticketId"], number)
+
+    def _must_be_awake(self, ticket_id: str, number: int) -> None:
+        """A claim that is parked with the process that made the offer is not parked any more."""
+        for node in self.nodes:
+            process = node.process
+            if node.is_up and process is not None and process.number == number:
+                is_parked = ticket_key(ticket_id) in process.sequencer.parking._spots
+                self.must(not is_parked, "I14", f"the claim of {ticket_id} sleeps on")
 
     def answered(self, reply: Answered) -> None:
         """An answer leaves a gateway: from now on it must be true for ever."""

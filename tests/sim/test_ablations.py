@@ -34,6 +34,7 @@ from gateway.core import (
 from gateway.core.append import Command
 from gateway.core.deadlock import Search
 from gateway.ledger import history, turn
+from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.store.contract import StoredBatch
 from gateway.store.memory import MemoryStore
@@ -253,6 +254,11 @@ ABLATIONS = (
         "compare-and-set", "two gateways on one store would write one number twice",
         ("I4", "I12", "I13", "I6"), off(MemoryStore, "_expect", nothing),
         world(faults={"second_node": 0.5}, is_replicated=True),
+    ),
+    Ablation(
+        "wake-up", "a claim that is parked would sleep through its turn",
+        ("I14",), off(Parking, "tell", nothing),
+        world(wait=0.9, parameters={"poll_ms": 30_000}, is_past_desk=False, requests_max=120),
     ),
     Ablation(
         "lock-delay", "after a bad end others would come in before the old holder has noticed",
