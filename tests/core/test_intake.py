@@ -18,6 +18,7 @@ from gateway.core.intake import (
     RawRequest,
     Rejection,
     SignedRequest,
+    check_ttl,
     intake,
     intake_read,
     is_inside_window,
@@ -30,6 +31,7 @@ from tests.core.requests import (
     ORIGIN,
     PARAMS,
     Ask,
+    accept,
     acquire,
     add,
     anchor_text,
@@ -37,6 +39,7 @@ from tests.core.requests import (
     digest_of,
     key_of,
     read,
+    release,
     renew,
 )
 from verifier.did import encode_did
@@ -240,6 +243,13 @@ REJECTED: list[tuple[str, Callable[[], RawRequest], str]] = [
     ("a ttl too small", lambda: signed_over({**plain().members(), "ttlMs": 999}), "member_invalid"),
     ("a ttl too large", lambda: signed_over({**plain().members(), "ttlMs": 3_600_001}), "member_invalid"),
     ("a wildcard", lambda: signed_over({**plain().members(), "resource": "repo:app/*.py"}), "member_invalid"),
+    ("a name in another form than NFC", lambda: signed_over({**plain().members(), "resource": "doc:a\u0308"}),
+     "member_invalid"),
+    ("patience without waiting", lambda: signed_over({**plain().members(), "giveUpMs": 5_000}), "member_conflict"),
+    ("a deadlock without waiting", lambda: signed_over({**plain().members(), "onDeadlock": "wait", "wait": False}),
+     "member_conflict"),
+    ("seventeen names to wait for", lambda: acquire("A", *(f"repo:{n}" for n in range(17)), wait=True).raw(),
+     "member_conflict"),
     ("one and several", lambda: signed_over({**plain().members(), "resources": ["repo:y"]}), "member_conflict"),
     ("another's key in the body", lambda: signed_over({**plain().members(), "actorDid": did_of("B")}),
      "actor_mismatch"),
@@ -275,6 +285,38 @@ def test_the_size_of_a_body_counts_as_a_json_string() -> None:
     assert len(padded.encode()) < BODY_BYTES_MAX < len(json.dumps(padded).encode())
     assert rejected(signed_over(padded.encode())) == ("body_too_large", 413)
     assert len(take(signed_over(body.encode())).body["resources"]) == 200  # type: ignore[arg-type]
+
+
+def test_a_request_reads_its_body_with_the_defaults_of_its_action() -> None:
+    asked = acquire("A", "repo:b", "repo:a", wait=True).signed()
+    assert asked.resources == ("repo:a", "repo:b")
+    assert (asked.text("mode"), asked.number("ttlMs"), asked.flag("wait")) == ("write", 30_000, True)
+    assert (asked.number("giveUpMs"), asked.text("onDeadlock")) == (3_600_000, "refuse")
+    assert acquire("A", "repo:a").signed().flag("wait") is False
+    changed = renew("A", "L5", mode="read").signed()
+    assert changed.repeat("leaseId", "ttlMs", "mode") == {"leaseId": "L5", "ttlMs": 30_000, "mode": "read"}
+    assert renew("A", "L5").signed().repeat("leaseId", "mode") == {"leaseId": "L5"}, "a renewal has no default mode"
+    with pytest.raises(AssertionError, match="a checked body"):
+        asked.number("mode")
+
+
+@pytest.mark.parametrize(
+    ("make", "is_bounded"),
+    [
+        (lambda ttl: acquire("A", "repo:a", ttlMs=ttl), True),
+        (lambda ttl: renew("A", "L5", ttlMs=ttl), True),
+        (lambda ttl: accept("A", "L5", ttlMs=ttl), True),
+        (lambda ttl: release("A", "repo:a"), False),
+    ],
+)
+def test_a_ledger_has_its_own_bounds_of_a_ttl(make: Callable[[int], Ask], is_bounded: bool) -> None:
+    for ttl_ms, fits in ((4_999, False), (5_000, True), (9_000, True), (9_001, False)):
+        request = make(ttl_ms).signed()
+        if fits or not is_bounded:
+            check_ttl(request, 5_000, 9_000)
+            continue
+        with pytest.raises(Rejection, match="ttlMs must be 5,000 to 9,000"):
+            check_ttl(request, 5_000, 9_000)
 
 
 def test_each_body_error_keeps_the_tables_own_code() -> None:
