@@ -53,14 +53,21 @@ class Step(NamedTuple):
 
 
 def find_cycle(
-    draft: Draft, ask: Ask, context: Context, *, plain: bool, soft: bool, leases: list[Lease] | None = None
+    draft: Draft,
+    ask: Ask,
+    context: Context,
+    *,
+    plain: bool,
+    soft: bool,
+    leases: list[Lease] | None = None,
+    graph: Graph | None = None,
 ) -> Search:
     """Return the circle that `ask` would close if its actor waited for it now, at the end of every line.
 
     `plain` lets refused acquires count as waits, `soft` counts those who stand before in line. `leases` are those in
     the way of the ask, where they are known already.
     """
-    graph = _Graph(draft, context)
+    graph = Graph(draft, context)
     if not graph.holds(ask.actor):
         return NO_CYCLE
 
@@ -93,7 +100,7 @@ def closes_cycle(draft: Draft, ticket: Ticket, context: Context) -> bool:
     """
     if next((one for one in _queued(draft, ticket.actor, context.t_ms) if one.seq != ticket.seq), None) is None:
         return False
-    graph = _Graph(draft, context)
+    graph = Graph(draft, context)
     kept_out = {one.actor for one in graph.met(ask_again(draft, ticket)).tickets if one.claim_by_ms is None}
     kept_out.discard(ticket.actor)
     if not kept_out:
@@ -107,7 +114,7 @@ def closes_cycle(draft: Draft, ticket: Ticket, context: Context) -> bool:
     return bool(path)
 
 
-class _Graph:
+class Graph:
     """The waits of one moment. Who waits for the same names in the same mode meets the same things: looked up once."""
 
     def __init__(self, draft: Draft, context: Context) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gateway.core import refusal
-from gateway.core.deadlock import find_cycle
+from gateway.core.deadlock import Graph, find_cycle
 from gateway.core.denial import held, queue_full_members
 from gateway.core.holding import begin_lease, is_too_many, lease_members
 from gateway.core.intake import SignedRequest
@@ -47,11 +47,12 @@ def queue(draft: Draft, request: SignedRequest, ask: Ask, context: Context) -> D
         return _not_queued(request, ask, refusal.ALREADY_WAITING, {"ticketId": double.ticket_id})
     if _is_full(draft, request, ask, context):
         return _not_queued(request, ask, refusal.QUEUE_FULL, queue_full_members(draft, request, ask, context))
-    hard = find_cycle(draft, ask, context, plain=False, soft=False)
+    graph = Graph(draft, context)
+    hard = find_cycle(draft, ask, context, plain=False, soft=False, graph=graph)
     if hard.rows and request.text("onDeadlock") == "refuse":
         leases = way_of(draft, ask, context.t_ms).leases
         return _not_queued(request, ask, *held(draft, request, ask, leases, hard, context, is_edge=False))
-    soft = hard if hard.rows else find_cycle(draft, ask, context, plain=False, soft=True)
+    soft = hard if hard.rows else find_cycle(draft, ask, context, plain=False, soft=True, graph=graph)
     ticket = _join(draft, request, ask, context)
     told: JsonObject = {}
     if soft.rows:
