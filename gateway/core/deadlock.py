@@ -65,9 +65,9 @@ def find_cycle(
     """Return the circle that `ask` would close if its actor waited for it now, at the end of every line.
 
     `plain` lets refused acquires count as waits, `soft` counts those who stand before in line. `leases` are those in
-    the way of the ask, where they are known already.
+    the way of the ask, where they are known already; `graph` is that of an earlier question about the same moment.
     """
-    graph = Graph(draft, context)
+    graph = Graph(draft, context) if graph is None else graph
     if not graph.holds(ask.actor):
         return NO_CYCLE
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.deadlock import Search, closes_cycle, find_cycle
+from gateway.core.deadlock import Graph, Search, closes_cycle, find_cycle
 from gateway.core.resource import ask_of
 from gateway.core.state import Draft, Edge, Ticket, edge_key
 from tests.core.hall import Crowd, Hall, now
@@ -476,3 +476,16 @@ def test_dids_are_nodes() -> None:
     crowd.line(did_of("A"), 20, "db:b")
     rows = search(crowd, did_of("B"), "db:a").rows
     assert [row["actor"] for row in rows] == [did_of("B"), did_of("A")]
+
+
+def test_a_second_question_about_one_moment_looks_nothing_up_again() -> None:
+    crowd = chain(50)
+    draft = Draft(crowd)
+    ask = ask_of(draft, "N", ("db:0",), "write")
+    graph = Graph(draft, now())
+    first = find_cycle(draft, ask, now(), plain=False, soft=False, graph=graph)
+    crowd.asked = 0
+    assert find_cycle(draft, ask, now(), plain=False, soft=True, graph=graph) == first
+    asked = crowd.asked
+    assert find_cycle(draft, ask, now(), plain=False, soft=True) == first
+    assert 2 * asked < crowd.asked - asked
