@@ -14,7 +14,8 @@ from gateway.core.append import Imprint, Tail, append, evidence_of
 from gateway.core.outcome import Recorded, Replay, granted
 from gateway.core.state import Head
 from tests.core.book import Book
-from tests.core.requests import NOW_MS, Ask, acquire, add, ask, did_of, release, renew
+from tests.core.hall import Hall
+from tests.core.requests import NOW_MS, Ask, acquire, add, ask, break_, did_of, release, renew, set_scheme
 from verifier.entries import LEAF_BYTES_LARGEST, parse_leaf
 from verifier.evidence import check_evidence
 from verifier.wire import BODY_BYTES_MAX, JsonObject, encode_canonical
@@ -55,6 +56,34 @@ def test_building_twice_gives_the_same_batch_and_never_touches_the_view() -> Non
     assert book.snapshot() == before
     book.run(NOW_MS + 1_000, *asks)
     assert book.snapshot() != before
+
+
+def test_the_order_in_which_things_are_found_never_matters() -> None:
+    """The shelf shuffles what it finds near, so each building of a batch meets everything in another order."""
+    one = Hall(lock_delay_ms=5_000)
+    one.say(set_scheme("op", "doc", "read-safe", lockDelayMs=0))
+    ids = {name: one.hold(name, "doc:x", "doc:y", mode="read", ttlMs=20_000) for name in "ABC"}
+    for name in "ABC":
+        one.hold(name, f"repo:{name}/own", ttlMs=1_000)
+    one.later(1_000)  # three delays begin
+    for name in "DEF":
+        one.line(name, "doc:x", f"repo:{name}/x")
+    t_ms, token = one.t_ms, one.leases()[ids["A"]].fencing_token
+    asks = [
+        acquire("D", "doc:**", "repo:**", at_ms=t_ms),
+        acquire("A", "doc:x", at_ms=t_ms),
+        acquire("A", "repo:B/own", "repo:C/own", at_ms=t_ms, wait=True),
+        renew("A", ids["A"], at_ms=t_ms, mode="write"),
+        renew("B", ids["B"], at_ms=t_ms, mode="write"),
+        break_("op", "doc:**", token, at_ms=t_ms),
+        release("B", "doc:x", "doc:y", at_ms=t_ms, leaseId=ids["B"]),
+        release("C", "doc:x", "doc:y", at_ms=t_ms),
+        set_scheme("op", "doc", "exclusive", at_ms=t_ms),
+    ]
+    first = one.build(t_ms, *asks)
+    assert len(first.leaves) > len(asks), "somebody in line was offered what came free"
+    for _ in range(8):
+        assert one.build(t_ms, *asks) == first
 
 
 def test_each_command_sees_what_those_before_it_did() -> None:
