@@ -4,7 +4,7 @@ Who decides on a token decides on what was seen: if the lease has changed hands 
 answer that names the new holder. Repeating it is a success without effect. A dispute does not stop it, because it
 grants nothing.
 
-Source: docs/protocol.md 7.12; coordination.md §2.
+Source: docs/protocol.md 27.4, 27.5; coordination.md §2.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Accepting is decided like an acquire by the receiver, with the one lease out of 
 gets past others with it: neither past a lease that excludes it, the giver's own included, nor past those in line,
 unless an operator offers it. The old lease ends, a new one with a new token begins; if that soon runs out, both pay.
 
-Source: docs/protocol.md 7.11; security.md §11.
+Source: docs/protocol.md 27.1 to 27.3; security.md §11.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A refusal is a value, never an exception: somebody asked properly and the answer
 is the member `error` on the wire, its `number` is an identifier that is never reused, and its place in
 TABLE says which refusal wins when several apply. The documents print this table and a test compares.
 
-Source: docs/protocol.md, refusals.
+Source: docs/protocol.md 10.
 """
 
 from __future__ import annotations

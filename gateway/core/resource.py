@@ -6,7 +6,7 @@ way. Whatever has lapsed by log time does not count, whether or not its entry is
 
 The grammar of names, their keys and the sharing of modes live in `verifier.entries`.
 
-Source: docs/protocol.md 3, 7.1.
+Source: docs/protocol.md 3, 7.9, 7.10, 7.12.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What a scheme says is decided with leases in hand, so it changes only when none of them lives: then nobody's lease ever
 means something else than its entry said.
 
-Source: docs/protocol.md 3.4; security.md §4.
+Source: docs/protocol.md 26; security.md §4.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ look-ups, however much is live; and a request for a sub-tree meets just what lie
 Words are folded to lower case, so that they do not depend on a scheme's setting. Looking up finds too much sometimes,
 never too little: who asks compares the keys of names afterwards.
 
-Source: docs/protocol.md 3, 7.1.
+Source: docs/protocol.md 3.3, 3.5.
 """
 
 from __future__ import annotations

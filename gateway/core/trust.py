@@ -3,7 +3,7 @@
 A release after a real hold earns a little, an expiry costs ten times as much. What one window can earn is capped, so
 that empty pairs of acquire and release never buy back a lease that was left to run out.
 
-Source: docs/protocol.md, trust; decisions.md §22.
+Source: docs/protocol.md 25; decisions.md §22.
 """
 
 from __future__ import annotations
