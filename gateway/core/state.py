@@ -485,19 +485,21 @@ class Draft:
         changes[key] = record
 
     def _stir(self, key: str, record: Claim | None) -> None:
-        """Note what stands on resources now or did until now; a key never changes its kind."""
+        """Note what stands on resources now or did until now.
+
+        A key never changes its kind, and never comes back once it was taken away: ids are numbers of entries.
+        """
         before = self.get(key)
+        filed: tuple[str, ...] = ()
         if isinstance(before, CLAIMS):
             self._stirred.append(before)
         if record is None:
             return
         self._stirred.append(record)
-        known = before if key not in self._changes else self._below(key)
-        filed: tuple[str, ...] = ()
-        if isinstance(known, CLAIMS):
-            if is_filed_alike(known, record):
+        if isinstance(before, CLAIMS):
+            if is_filed_alike(before, record):
                 return
-            filed = terms_of(known)
+            filed = terms_of(before)
         for term in terms_of(record):
             if term not in filed:
                 self._near.setdefault(term, {})[key] = None
