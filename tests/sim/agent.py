@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from gateway.service import Answered
 from tests.sim.client import Client, Leaf
 from tests.sim.guard import Pass
 from tests.sim.names import key_of, scheme_of
@@ -202,7 +203,8 @@ class Agent(Client):
         except Exception as error:
             reply = error
         self.simulation.say(self.name, "replayed", type(reply).__name__)
-        self.simulation.replayed(self.name, raw, reply)
+        if isinstance(reply, Answered):
+            self.learn(reply, dict(raw.headers)["idempotency-key"].strip('"'))
 
     async def _stray(self) -> None:
         """Use what is long gone, what is another's, what never was, or a power that one has not."""

@@ -61,7 +61,7 @@ FAULTS: dict[str, float] = {
 }
 FAULTS_SHARE = 0.35
 CLASSES = ("read-safe", "exclusive", "irreversible")
-AGENTS = ("ann", "bob", "cyd", "dee", "eve", "fay")
+AGENTS = ("ann", "bob", "cyd", "dee", "eve", "fay", "gus", "hal", "ivy", "jon")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def draw(seed: int) -> Config:
         seed=seed,
         parameters=_parameters(rng, ttl_ms),
         faults=faults,
-        agents=AGENTS[: rng.randint(2, len(AGENTS))],
+        agents=AGENTS[: rng.choice([2, 3, 4, 6, 10])],
         names=_names(rng),
         duration_ms=rng.choice([20_000, 60_000]),
         requests_max=rng.randint(80, 160),
@@ -137,6 +137,7 @@ def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
         ttl_max_ms=rng.choice([ttl_ms[1], 3_600_000]),
         sweep_ms=rng.choice([500, 1_000, 3_000]),
         holiday_ms=rng.choice([1_000, 5_000, 30_000]),
+        idempotency_ms=rng.choice([3_000, 86_400_000, 86_400_000, 86_400_000]),
         wait_edge_ms=rng.choice([1_000, 10_000]),
         stampede_admitted=rng.choice([1, 3, 8]),
         stampede_reset_ms=rng.choice([2_000, 60_000]),
@@ -162,17 +163,9 @@ def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
 
 def _names(rng: Random) -> tuple[str, ...]:
     """Few names, so that agents meet; some are sub-trees of others."""
-    pool = [
-        "lock:a",
-        "lock:b",
-        "lock:c",
-        "db:orders/1",
-        "db:orders/2",
-        "repo:src/x",
-        "repo:SRC/x",
-        "doc:log",
-        "doc:größe",
-    ]
+    pool = ["lock:a", "lock:b", "lock:c", "db:orders/1", "db:orders/2", "repo:src/x", "repo:SRC/x", "doc:log"]
+    if rng.random() < 0.2:
+        pool.append("doc:größe")
     if rng.random() < 0.5:
         pool += ["db:orders/**", "repo:src/**", "lock:**", "repo:**", "db:orders"]
     return tuple(rng.sample(pool, rng.randint(1, 6)))

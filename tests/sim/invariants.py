@@ -329,6 +329,7 @@ class Checker(Waiting):
     def on_release_repeated(self, leaf: Leaf) -> None:
         ended = self.book.ended.get(leaf["leaseId"])
         is_own = ended is not None and (ended.actor, ended.how) == (leaf["actor"], "released")
+        is_own = is_own and ended is not None and self.is_remembered(ended)
         demand(is_own, "I3", f"entry {leaf['seq']} repeats a release that was none")
 
     def on_lease_expired(self, leaf: Leaf) -> None:
@@ -383,7 +384,8 @@ class Checker(Waiting):
         self._by_operator(leaf)
         self._reason_given(leaf)
         ended = self.book.broken.get(leaf["seenToken"])
-        demand(ended and ended.seq == leaf["endedSeq"], "I15", f"entry {leaf['seq']} repeats a break that was none")
+        is_so = ended is not None and ended.seq == leaf["endedSeq"] and self.is_remembered(ended)
+        demand(is_so, "I15", f"entry {leaf['seq']} repeats a break that was none")
 
     def on_transfer_offered(self, leaf: Leaf) -> None:
         book, seq, lease = self.book, leaf["seq"], self.live(leaf["leaseId"])

@@ -196,9 +196,12 @@ class Refusals:
                 return True
         return False
 
+    def is_remembered(self, ended: Ended) -> bool:
+        return self.book.t_ms < ended.at_ms + self.book.rules["idempotencyMs"]
+
     def _ended_ticket(self, leaf: Leaf) -> Ended | None:
         ended = self.book.ended_tickets.get(leaf["ticketId"])
-        return ended if ended and self.book.t_ms < ended.at_ms + self.book.rules["idempotencyMs"] else None
+        return ended if ended and self.is_remembered(ended) else None
 
     def refused_ticket_unknown(self, leaf: Leaf, ask: Ask) -> None:
         is_known = self.ticket(leaf["ticketId"]) or self._ended_ticket(leaf)
@@ -220,7 +223,7 @@ class Refusals:
 
     def _ended(self, leaf: Leaf) -> Ended | None:
         ended = self.book.ended.get(leaf["leaseId"])
-        return ended if ended and self.book.t_ms < ended.at_ms + self.book.rules["idempotencyMs"] else None
+        return ended if ended and self.is_remembered(ended) else None
 
     def refused_lease_unknown(self, leaf: Leaf, ask: Ask) -> None:
         is_known = self.live(leaf["leaseId"]) or self._ended(leaf)

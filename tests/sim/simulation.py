@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gateway.core.append import Imprint, build_batch
-from gateway.core.intake import RawRequest
 from gateway.core.opening import Opening, opened
 from gateway.core.state import encode_record, ticket_key
 from gateway.errors import Busy, Fatal
@@ -40,6 +39,7 @@ from tests.sim.guard import Guard
 from tests.sim.invariants import Checker
 from tests.sim.loop import VirtualLoop
 from tests.sim.node import MachineClock, Node, Process, Reply
+from tests.sim.reader import check_picture
 from verifier.checkpoint import checkpoint_text, parse_checkpoint
 from verifier.entries import ZERO_HASH
 from verifier.keyring import KeyDocument, KeyLine, Keyring, open_keyring
@@ -122,7 +122,7 @@ class Simulation:
         self.trace = hashlib.sha256()
         self.requests = 0
         self.answers: dict[int, bytes] = {}
-        self.bodies: dict[tuple[str, str], bytes] = {}
+        self.bodies: dict[int, bytes] = {}
         self.guard = Guard()
         self.checker = Checker()
         self.checker.slack_ms = self._slack_ms()
@@ -237,18 +237,13 @@ class Simulation:
         self.must(reply.seq < len(self.checker.raw), "I4", f"entry {reply.seq} is answered and not durable")
 
     def received(self, client: str, key: str, raw: bytes, reply: Answered) -> None:
-        """A client has an answer: it is in the ledger, and every answer under one key has the same bytes."""
+        """A client has an answer: it is in the ledger, it answers this key, and it always has the same bytes."""
         self.answers[reply.seq] = raw
         self.must(self.checker.raw[reply.seq] == raw, "I4", f"the answer of entry {reply.seq} is not in the ledger")
-        first = self.bodies.setdefault((client, key), reply.body)
-        self.must(first == reply.body, "I5", f"{client} got two answers under key {key}")
-
-    def replayed(self, client: str, raw: RawRequest, reply: Reply) -> None:
-        """The very bytes of a request came again; whoever gets an entry for them gets the first one's."""
-        if isinstance(reply, Answered):
-            key = dict(raw.headers)["idempotency-key"].strip('"')
-            first = self.bodies.setdefault((client, key), reply.body)
-            self.must(first == reply.body, "I5", f"a replay of {client} was decided again")
+        first = self.bodies.setdefault(reply.seq, reply.body)
+        self.must(first == reply.body, "I4", f"entry {reply.seq} was answered in two ways")
+        is_its = self.checker.leaves[reply.seq]["request"]["idempotencyKey"] == key
+        self.must(is_its, "I5", f"{client} got entry {reply.seq} under key {key}")
 
     def history_denied(self, client: str, anchor: str) -> None:
         """A gateway does not know an anchor: it was never a checkpoint of this ledger, or an older file is there."""
@@ -279,6 +274,7 @@ class Simulation:
         while not self.is_over:
             await asyncio.sleep(self.rng.uniform(0.2, 5))
             node = self.rng.choice(self.nodes)
+            self._look(node)
             if self.chance("kill"):
                 node.kill()
             if self.chance("kill_at_step"):
@@ -295,6 +291,17 @@ class Simulation:
                 self.network.swallowed[self.rng.choice(self.config.agents)] = self.loop.now_ms + self.rng.randint(
                     1, 9_000
                 )
+
+    def _look(self, node: Node) -> None:
+        """Compare what people are shown with the leaves, when nothing is on its way between the two."""
+        process = node.process
+        if not node.is_up or process is None or process.sequencer.confirmed.size != len(self.checker.raw):
+            return
+        live, t_ms = process.sequencer.view, process.sequencer.time_ms
+        try:
+            check_picture(live, self.checker.book, t_ms, self.config.parameters)
+        except Violation as violation:
+            self.fail(violation.name, str(violation))
 
     async def _dispute(self, process: Process) -> None:
         """Show a gateway the checkpoint of another history that it signed: from then on nothing is granted."""

@@ -256,6 +256,11 @@ ABLATIONS = (
         world(faults={"second_node": 0.5}, is_replicated=True),
     ),
     Ablation(
+        "passes", "who waits for several names would be passed for ever",
+        ("I9", "I13"), off(settle, "_pass", lambda *_: []),
+        world(wait=0.8, names=THREE, set_max=2, parameters={"passes_max": 1}),
+    ),
+    Ablation(
         "wake-up", "a claim that is parked would sleep through its turn",
         ("I14",), off(Parking, "tell", nothing),
         world(wait=0.9, parameters={"poll_ms": 30_000}, is_past_desk=False, requests_max=120),

@@ -1,0 +1,43 @@
+"""What people are shown, against what the checker knows: the picture of leases and queues at a confirmed head (I13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.core.state import Parameters, Record
+from gateway.core.waitview import look, wait_view
+from gateway.ledger.live import Live
+from tests.sim.book import Book, Violation
+
+
+class Shelf:
+    """The live records as the pictures read them."""
+
+    def __init__(self, live: Live) -> None:
+        self.get = live.get
+        self.due = live.due
+        self.near = live.near
+        self._live = live
+
+    def scan(self, prefix: str) -> Iterator[Record]:
+        return (record for _, record in self._live.scan(prefix))
+
+
+def check_picture(live: Live, book: Book, t_ms: int, parameters: Parameters) -> None:
+    """Demand that the picture at `t_ms` shows exactly what lives by the checker's book."""
+    rows: Any = wait_view(look(Shelf(live), t_ms, parameters))["resources"]
+    leases = {
+        (one["leaseId"], one["holder"], one["fencingToken"], one["mode"]) for row in rows for one in row["leases"]
+    }
+    wanted = {(one.lease_id, one.actor, one.token, one.mode) for one in book.leases if t_ms < book.end_ms(one)}
+    if leases != wanted:
+        raise Violation("I13", f"the picture shows leases {sorted(leases)}, not {sorted(wanted)}")
+    told = {(one["ticketId"], one["actor"], one["endsAtMs"], one["passes"]) for row in rows for one in row["queue"]}
+    waiting = {
+        (one.ticket_id, one.actor, book.deadline_ms(one), one.passes)
+        for one in book.tickets
+        if t_ms < book.deadline_ms(one)
+    }
+    if told != waiting:
+        raise Violation("I13", f"the picture shows tickets {sorted(told)}, not {sorted(waiting)}")
