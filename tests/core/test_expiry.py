@@ -11,7 +11,7 @@ from gateway.core.opening import start_steps
 from gateway.core.outcome import Context, Recorded
 from gateway.core.state import Draft, Ended, Parameters, ended_key
 from tests.core.book import Book, own_members
-from tests.core.requests import NOW_MS, Ask, acquire, did_of, release, renew
+from tests.core.requests import NOW_MS, Ask, accept, acquire, break_, did_of, release, renew, transfer
 
 
 def holiday(book: Book, t_ms: int, away_ms: int) -> None:
@@ -85,6 +85,10 @@ def ended_after_the_sweep(book: Book, size: int) -> list[str]:
 TOUCHING = {
     "acquire": (lambda t: acquire("C", "repo:late", at_ms=t), ["L305", "lease.granted"]),
     "acquire both": (lambda t: acquire("C", "repo:late", "repo:later", at_ms=t), ["L306", "L305", "lease.granted"]),
+    "acquire a sub-tree": (lambda t: acquire("C", "repo:late/**", at_ms=t), ["L305", "lease.granted"]),
+    "transfer": (lambda t: transfer("B", "L305", 7, "C", at_ms=t), ["L305", "transfer.refused"]),
+    "accept": (lambda t: accept("C", "L305", at_ms=t), ["L305", "acceptance.refused"]),
+    "break": (lambda t: break_("op", "repo:late", 7, at_ms=t), ["L305", "break.refused"]),
     "renew": (lambda t: renew("B", "L305", at_ms=t), ["L305", "renewal.refused"]),
     "release": (lambda t: release("B", "repo:late", at_ms=t), ["L305", "release.refused"]),
     "release by id": (lambda t: release("B", "repo:x", at_ms=t, leaseId="L306"), ["L306", "release.refused"]),
