@@ -24,7 +24,7 @@ from gateway.core.expiry import EXPIRIES_MAX, due_claims, lapse, touched_claims
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, Recorded, Replay, Unreceipted
 from gateway.core.settle import settle
-from gateway.core.state import Change, Claim, Draft, Head, Parameters, View, claim_key
+from gateway.core.state import CLAIMS, Change, Claim, Draft, Head, Parameters, View, claim_key
 from verifier.entries import GATEWAY, LEAF_BYTES_LARGEST, ZERO_HASH
 from verifier.wire import JsonObject
 
@@ -196,8 +196,9 @@ class _Page:
 
     def lapse(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            if self.draft.get(claim_key(claim)) == claim:  # not changed by what came before it
-                self.follow(lapse(self.draft, claim, self.context()), None)
+            now = self.draft.get(claim_key(claim))  # what came before it may have changed it
+            if isinstance(now, CLAIMS) and now.due_at_ms <= self.tail.time_ms:
+                self.follow(lapse(self.draft, now, self.context()), None)
 
     def take_command(self, command: Command) -> Answer:
         """Let go what the command would touch and whose time has come, then decide it and write its entry."""

@@ -45,7 +45,7 @@ def transfer(draft: Draft, request: SignedRequest, context: Context) -> Decision
         return _not_offered(request, step.refusal, found.ended_seq(request.actor))
     lease = found.lease
     assert step.entry is not None and lease is not None, "only a live lease is offered"
-    by_operator = found.holder != request.actor
+    by_operator = is_operator(draft, request.actor)  # of its own lease too: the signature counts
     offer = Handover(lease.lease_id, to_did, request.actor, context.seq, by_operator)
     draft.put(handover_key(lease.lease_id), offer)
     return granted(step.entry, _asked(request) | {"holder": lease.holder, "grantSeq": lease.grant_seq})

@@ -261,6 +261,20 @@ def test_whoever_is_first_for_long_enough_reserves_too() -> None:
     assert hall.audited() == []
 
 
+def test_a_reservation_is_not_forgotten_when_its_ticket_is_passed_in_the_same_sweep() -> None:
+    """The expiry that was due before it lets another ticket go first, which changes the record that was due."""
+    hall = Hall(reserve_after_ms=1_500)
+    short = hall.hold("A", "repo:b", ttlMs=1_400)
+    hall.hold("C", "repo:c")
+    both = hall.line("D", "repo:b", "repo:c")
+    behind = hall.line("B", "repo:b")
+    mark = len(hall.leaves)
+    hall.t_ms += 1_600
+    hall.ask_for("A", "repo:c")
+    assert hall.told(mark)[:3] == [("lease.expired", short), ("wait.offered", behind), ("wait.reserved", both)]
+    assert hall.audited() == []
+
+
 def circle(hall: Hall) -> tuple[str, str, str]:
     """Let E wait for B, and B for what E waits for as well: granting that to E would close a circle.
 
