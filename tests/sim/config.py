@@ -35,7 +35,7 @@ FAULTS: dict[str, float] = {
     "crash": 0.04,
     "pause": 0.06,
     "replay": 0.05,
-    "stray": 0.2,
+    "stray": 0.35,
     "new_key": 0.3,
     "ignore_retry": 0.6,
     "forget": 0.15,
@@ -55,7 +55,7 @@ FAULTS: dict[str, float] = {
     "second_node": 0.5,
     # operators, for each occasion
     "remove": 0.2,
-    "break": 0.4,
+    "break": 0.8,
     "transfer": 0.4,
     "set_scheme": 0.3,
 }
@@ -164,7 +164,7 @@ def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
 def _names(rng: Random) -> tuple[str, ...]:
     """Few names, so that agents meet; some are sub-trees of others."""
     pool = ["lock:a", "lock:b", "lock:c", "db:orders/1", "db:orders/2", "repo:src/x", "repo:SRC/x", "doc:log"]
-    if rng.random() < 0.2:
+    if rng.random() < 0.4:
         pool.append("doc:größe")
     if rng.random() < 0.5:
         pool += ["db:orders/**", "repo:src/**", "lock:**", "repo:**", "db:orders"]
