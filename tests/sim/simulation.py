@@ -384,7 +384,8 @@ class Simulation:
         await asyncio.sleep(self._quiet_s())
         self.checker.at_rest()
         node = self.some_node()
-        assert node is not None and node.process is not None, "a gateway runs when nothing fails"
+        if node is None or node.process is None:
+            return self.fail("I14", "no gateway runs although nothing fails any more")
         self._audit(node.process.sequencer.confirmed.note, node.process.sequencer.confirmed.size)
         for seq, raw in self.answers.items():
             self.must(self.database.disk.leaves[seq] == raw, "I4", f"entry {seq} was answered and is gone")

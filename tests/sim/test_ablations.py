@@ -33,7 +33,7 @@ from gateway.core import (
 )
 from gateway.core.append import Command
 from gateway.core.deadlock import Search
-from gateway.ledger import history, turn
+from gateway.ledger import history, sequencer, turn
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.store.contract import StoredBatch
@@ -151,6 +151,10 @@ def answer_first(patch: Patch) -> None:
     patch.setattr(Sequencer, "_commit", commit)
 
 
+async def landed(self: Sequencer, batch_id: str) -> bool:
+    return True
+
+
 def no_lock_delay(patch: Patch) -> None:
     real = resource.way_of
     everywhere(patch, "gateway.core", "way_of", lambda *args: real(*args)._replace(delays=[]))
@@ -249,6 +253,18 @@ ABLATIONS = (
     Ablation(
         "commit before answer", "an answer would leave that a crash can undo",
         ("I4",), answer_first, world(faults={"slow": 0.3}),
+    ),
+    Ablation(
+        "unclear commits", "an answer would leave for a batch that was lost",
+        ("I4",), off(Sequencer, "_landed", landed), world(faults={"lost": 0.2}),
+    ),
+    Ablation(
+        "entries only", "a record that changes without an entry would break the seal: the ledger could not be opened",
+        ("I14",), off(sequencer, "COLD_PREFIXES", ("",)),
+        world(
+            faults={"forget": 0.7, "kill": 0.7}, parameters={"lock_delay_ms": 700, "sweep_ms": 300},
+            agents=("ann", "bob"), think_ms=4_000, ttl_ms=(1_000, 1_500),
+        ),
     ),
     Ablation(
         "compare-and-set", "two gateways on one store would write one number twice",
