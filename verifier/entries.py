@@ -559,7 +559,7 @@ DURABILITY = _choice("durability", "memory", "local", "replicated")
 CUSTODY = _choice("custody", "gateway")
 REASON = _choice("reason", "start", "recovery")
 REASON_CODE = _text("reason code", "[a-z0-9._-]{1,64}", 64, "a code of 1 to 64 characters of a-z 0-9 . _ -")
-REMOVAL = _choice("removal", "poll_lapsed", "claim_lapsed", "given_up", "reserve_lapsed")
+REMOVAL = _choice("removal", "poll_lapsed", "claim_lapsed", "given_up")
 ON_DEADLOCK = _choice("on deadlock", "refuse", "wait")
 NOTE = Kind(
     "note",
@@ -1106,6 +1106,7 @@ _ROWS = (
     _by_request("cancel.refused", "wait.cancel", Member("ticketId", TICKET_ID), *_REFUSED, _ENDED),
     _by_gateway("wait.offered", *_WAITER, Member("claimByMs", TIME_MS), cites=("ticketSeq",)),
     _by_gateway("wait.reserved", *_WAITER, Member("untilMs", TIME_MS), cites=("ticketSeq",)),
+    _by_gateway("wait.resumed", *_WAITER, cites=("ticketSeq",)),
     _by_gateway("wait.removed", *_WAITER, Member("reason", REMOVAL), cites=("ticketSeq",)),
     EntryType(
         "decision.failed",
@@ -1551,6 +1552,7 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
                 "wait.cancelled",
                 "wait.offered",
                 "wait.reserved",
+                "wait.resumed",
                 "wait.removed",
             ),
         ),

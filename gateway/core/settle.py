@@ -6,8 +6,8 @@ House rules of this file:
   is the one rule; everything else here is about finding the few who may be concerned.
 * One pass, upwards. A look at a ticket may concern later ones (a ticket that is passed over no longer stops them),
   never earlier ones: an offer frees nothing.
-* An offer touches the names of its ticket. So a lease or ticket counts here until the entry that ends it, even when
-  its time has come; only a delay, which ends without an entry, goes by time.
+* An offer touches the names of its ticket. So a lease, ticket or reservation counts here until the entry that ends it,
+  even when its time has come; only a delay, which ends without an entry, goes by time.
 
 Source: docs/protocol.md 23.
 """
@@ -69,9 +69,9 @@ def settle(draft: Draft, context: Callable[[], Context]) -> Iterator[Decision]:
 
 
 def lapse_ticket(draft: Draft, ticket: Ticket, context: Context) -> Decision:
-    """Do what time has come for: remove a ticket that lapsed, or reserve for one that was first for long enough."""
+    """Do what time has come for: remove a ticket that lapsed, else end its reservation or begin the only one."""
     if context.t_ms < ticket.deadline_ms:
-        return _reserve(draft, ticket, context)
+        return _resume(draft, ticket) if ticket.is_reserved else _reserve(draft, ticket, context)
     end_ticket(draft, ticket, "removed", context)
     return granted("wait.removed", _waiter(ticket) | {"reason": _why_removed(ticket)})
 
@@ -124,7 +124,7 @@ class Line:
             if one.claim_by_ms is None:
                 if number is not None and (one.seq > number or one.is_passed):
                     continue
-                if len(one.resources) > 1 and one.reserve_until_ms is None and not self.is_clear(one):
+                if len(one.resources) > 1 and not one.is_reserved and not self.is_clear(one):
                     continue
             if number is not None or self.is_live(one):
                 yield one
@@ -204,7 +204,7 @@ def _is_change(was: Claim, now: Record | None) -> bool:
 
 
 def _standing_of(ticket: Ticket) -> tuple[bool, bool, bool]:
-    return ticket.claim_by_ms is not None, ticket.reserve_until_ms is not None, ticket.is_passed
+    return ticket.claim_by_ms is not None, ticket.is_reserved, ticket.is_passed
 
 
 def _passed_over(draft: Draft) -> Iterator[Ticket]:
@@ -268,6 +268,12 @@ def _reserve(draft: Draft, ticket: Ticket, context: Context) -> Decision:
     return granted("wait.reserved", _waiter(ticket) | {"untilMs": until_ms})
 
 
+def _resume(draft: Draft, ticket: Ticket) -> Decision:
+    """End a reservation that was in vain: the ticket waits on in its place, as before, and never reserves again."""
+    draft.put(ticket_key(ticket.ticket_id), ticket._replace(reserve_until_ms=0))
+    return granted("wait.resumed", _waiter(ticket))
+
+
 def _offer(draft: Draft, ticket: Ticket, context: Context) -> Decision:
     """Hold what a ticket waits for until it claims that, or its time to do so is over."""
     claim_by_ms = max(context.t_ms + context.parameters.claim_ms, ticket.poll_by_ms)
@@ -280,9 +286,7 @@ def _waiter(ticket: Ticket) -> JsonObject:
 
 
 def _why_removed(ticket: Ticket) -> str:
-    """Return which of its deadlines a ticket has missed: the least, among equals giving up first and polling next."""
+    """Return which of its deadlines a ticket has missed: the least, among equals giving up first."""
     if ticket.deadline_ms == ticket.give_up_by_ms:
         return "given_up"
-    if ticket.claim_by_ms is not None:
-        return "claim_lapsed"
-    return "poll_lapsed" if ticket.deadline_ms == ticket.poll_by_ms else "reserve_lapsed"
+    return "poll_lapsed" if ticket.claim_by_ms is None else "claim_lapsed"

@@ -116,8 +116,9 @@ class Ticket(NamedTuple):
     """A place in line. `seq` is its number: lower goes first. Offered while `claim_by_ms` is a time.
 
     Only a ticket for several resources has `passes` (how often a later one went first), `reserve_at_ms` (when it has
-    been first for so long that it may keep what is free) and `reserve_until_ms`. `is_passed`: granting it now would
-    close a cycle, so the next in line is served meanwhile.
+    been first for so long that it may keep what is free) and `reserve_until_ms` (None before its one reservation, the
+    time at which that ends while it runs, then 0). `is_passed`: granting it now would close a cycle, so the next in
+    line is served meanwhile.
     """
 
     ticket_id: str
@@ -145,17 +146,20 @@ class Ticket(NamedTuple):
     @property
     def deadline_ms(self) -> int:
         """Return when the ticket lapses, before any holiday."""
-        if self.claim_by_ms is not None:
-            return min(self.claim_by_ms, self.give_up_by_ms)
-        lapses = (self.poll_by_ms, self.give_up_by_ms, self.reserve_until_ms)
-        return min(lapse for lapse in lapses if lapse is not None)
+        return min(self.poll_by_ms if self.claim_by_ms is None else self.claim_by_ms, self.give_up_by_ms)
 
     @property
     def due_at_ms(self) -> int:
-        """Return when something happens to it by time alone: it lapses, or it may reserve."""
-        if self.reserve_at_ms is None or self.claim_by_ms is not None or self.reserve_until_ms is not None:
+        """Return when something happens to it by time alone: it lapses, it may reserve, or its reservation ends."""
+        turn_ms = self.reserve_at_ms if self.reserve_until_ms is None else self.reserve_until_ms
+        if not turn_ms or self.claim_by_ms is not None:
             return self.deadline_ms
-        return min(self.deadline_ms, self.reserve_at_ms)
+        return min(self.deadline_ms, turn_ms)
+
+    @property
+    def is_reserved(self) -> bool:
+        """Say whether it keeps what is free of its names: its reservation counts until the entry that ends it."""
+        return bool(self.reserve_until_ms)
 
     @property
     def number(self) -> int:

@@ -332,7 +332,7 @@ def _state(ticket: Ticket) -> str:
     """Say where a ticket stands: its turn has come, it keeps what is free, it was passed over, or it just waits."""
     if ticket.claim_by_ms is not None:
         return "offered"
-    if ticket.reserve_until_ms is not None:
+    if ticket.is_reserved:
         return "reserved"
     return "passed" if ticket.is_passed else "queued"
 

@@ -14,7 +14,7 @@ import random
 from collections import Counter as Tally
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
@@ -44,7 +44,7 @@ from tests.core.requests import (
 
 NUMBERS = Parameters(
     poll_ms=5_000,
-    claim_ms=2_000,
+    claim_ms=1_000,
     queue_per_resource=4,
     queue_per_principal=3,
     queue_total=12,
@@ -136,17 +136,22 @@ class Place(Thing):
     passes: int = 0
     first_ms: int | None = None
     reserved_ms: int | None = None
+    was_reserved: bool = False
     is_passed: bool = False
 
     @property
     def lapse_ms(self) -> int:
         if self.claim_ms is not None:
             return min(self.claim_ms, self.until_ms)
-        return min(self.poll_ms, self.until_ms, self.reserved_ms or self.poll_ms)
+        return min(self.poll_ms, self.until_ms)
 
     @property
     def due_ms(self) -> int:
-        if self.first_ms is None or self.claim_ms is not None or self.reserved_ms is not None:
+        if self.claim_ms is not None:
+            return self.lapse_ms
+        if self.reserved_ms is not None:
+            return min(self.lapse_ms, self.reserved_ms)
+        if self.first_ms is None or self.was_reserved:
             return self.lapse_ms
         return min(self.lapse_ms, self.first_ms + NUMBERS.reserve_after_ms)
 
@@ -313,16 +318,17 @@ class Model:
 
     def sweep(self) -> None:
         things: list[Thing] = [*self.leases, *self.delays, *self.tickets]
-        due = [replace(one) for one in things if self.t_ms >= max(one.due_ms, self.holiday_ms)]
-        for was in sorted(due, key=lambda one: (one.due_ms, one.seq)):
-            now = next((one for one in (*self.leases, *self.delays, *self.tickets) if one == was), None)
+        due = [one for one in things if self.t_ms >= max(one.due_ms, self.holiday_ms)]
+        for now in sorted(due, key=lambda one: (one.due_ms, one.seq)):
+            if now not in (*self.leases, *self.delays, *self.tickets) or self.t_ms < now.due_ms:
+                continue
             if isinstance(now, Held):
                 self.expire(now)
             elif isinstance(now, Closed):
                 self.delays.remove(now)
             elif isinstance(now, Place):
                 self.lapse(now)
-            self.settle(was)
+            self.settle(now)
 
     def expire(self, lease: Held) -> None:
         self.leases.remove(lease)
@@ -335,13 +341,13 @@ class Model:
 
     def lapse(self, place: Place) -> None:
         if self.t_ms < place.lapse_ms:
-            return self.reserve(place)
+            return self.reserve(place) if place.reserved_ms is None else self.resume(place)
         if place.until_ms == place.lapse_ms:
             reason = "given_up"
         elif place.claim_ms is not None:
             reason = "claim_lapsed"
         else:
-            reason = "poll_lapsed" if place.poll_ms == place.lapse_ms else "reserve_lapsed"
+            reason = "poll_lapsed"
         self.leave(place, "removed")
         self.emit("wait.removed", **self.named(place), waiter=place.actor, reason=reason)
 
@@ -353,8 +359,12 @@ class Model:
         return {"ticketId": f"T{place.seq}", "ticketSeq": place.seq}
 
     def reserve(self, place: Place) -> None:
-        place.reserved_ms = self.t_ms + 3 * NUMBERS.claim_ms
+        place.reserved_ms, place.was_reserved = self.t_ms + 3 * NUMBERS.claim_ms, True
         self.emit("wait.reserved", **self.named(place), waiter=place.actor, untilMs=place.reserved_ms)
+
+    def resume(self, place: Place) -> None:
+        place.reserved_ms = None
+        self.emit("wait.resumed", **self.named(place), waiter=place.actor)
 
     def settle(self, *changed: Want) -> None:
         """Look at everybody in line, upwards; then nobody is left who could be offered anything."""
@@ -365,7 +375,7 @@ class Model:
             rivals = [one for one in self.tickets if place.meeting(one)]
             if len(place.names) > 1 and place.first_ms is None and all(one.seq > place.seq for one in rivals):
                 place.first_ms = self.t_ms
-            if len(place.names) > 1 and place.passes >= NUMBERS.passes_max and place.reserved_ms is None:
+            if len(place.names) > 1 and place.passes >= NUMBERS.passes_max and not place.was_reserved:
                 self.reserve(place)
             place.is_passed = False
             if self.is_offerable(place):
@@ -389,7 +399,7 @@ class Model:
         place.claim_ms = max(self.t_ms + NUMBERS.claim_ms, place.poll_ms)
         self.emit("wait.offered", **self.named(place), waiter=place.actor, claimByMs=place.claim_ms)
         for wide in self.count_passes(place):
-            if wide.passes >= NUMBERS.passes_max and wide.reserved_ms is None:
+            if wide.passes >= NUMBERS.passes_max and not wide.was_reserved:
                 self.reserve(wide)
 
     def check_order(self, place: Place) -> None:
@@ -404,7 +414,8 @@ class Model:
                 self.marks["bypass"] += 1
                 is_stuck = len(earlier.names) > 1 and earlier.reserved_ms is None and not self.is_clear(earlier)
                 assert is_stuck or earlier.is_passed, f"{place} before {earlier}"
-                assert earlier.passes < NUMBERS.passes_max or earlier.is_passed, "a bypass has a bound"
+                is_bound = earlier.passes < NUMBERS.passes_max or earlier.was_reserved
+                assert is_bound or earlier.is_passed, "a bypass has a bound until the one reservation"
 
     def count_passes(self, want: Want, seq: int | None = None) -> list[Place]:
         number = want.seq if isinstance(want, Place) else seq
@@ -678,8 +689,8 @@ class World:
         }  # fmt: skip
         assert core == {
             one.seq: (
-                one.actor, one.names, one.poll_ms, one.claim_ms, one.passes, one.reserved_ms, one.is_passed,
-                one.first_ms,
+                one.actor, one.names, one.poll_ms, one.claim_ms, one.passes,
+                0 if one.was_reserved and one.reserved_ms is None else one.reserved_ms, one.is_passed, one.first_ms,
             )
             for one in model.tickets
         }  # fmt: skip
@@ -833,7 +844,10 @@ def test_long_crowded_histories_go_as_the_model_says_and_see_everything() -> Non
             types[leaf.type.split("/")[1]] += 1
             marks[leaf.text("error")] += 1
             marks["softCycle"] += "softCycle" in leaf.value
-    for kind in ("wait.offered", "wait.removed", "wait.reserved", "wait.polled", "lease.claimed", "lease.changed"):
+    for kind in (
+        "wait.offered", "wait.removed", "wait.reserved", "wait.resumed", "wait.polled", "lease.claimed",
+        "lease.changed",
+    ):  # fmt: skip
         assert types[kind] > 5, kind
     for error in ("deadlock", "lease_held", "queued", "lock_delayed", "queue_full", "already_waiting", "ticket_ended"):
         assert marks[error] > 5, error

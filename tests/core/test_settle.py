@@ -200,7 +200,7 @@ def test_what_one_name_lacks_the_ticket_no_longer_keeps_on_the_other() -> None:
     assert hall.audited() == []
 
 
-def test_after_so_many_passes_it_reserves_once_then_loses_its_place() -> None:
+def test_after_so_many_passes_it_reserves_and_then_waits_on_in_its_place() -> None:
     """Scenario 32: bounded bypass. Thirty-two go first, the next one does not."""
     hall = Hall(poll_ms=1_000_000)
     hall.hold("A", "repo:a")
@@ -215,8 +215,89 @@ def test_after_so_many_passes_it_reserves_once_then_loses_its_place() -> None:
     assert (refused.text("error"), refused.value["ahead"]["ticketId"]) == ("queued", both)  # type: ignore[index, call-overload]
     late = hall.line("D", "repo:b")
     assert hall.later(29_999) == []
-    assert hall.later(1) == [("wait.removed", both), ("wait.offered", late)]
-    assert hall.leaf(len(hall.leaves) - 2).text("reason") == "reserve_lapsed"
+    assert hall.later(1) == [("wait.resumed", both), ("wait.offered", late)]
+    assert hall.tickets()[both].passes == 33
+    assert hall.later(0) == [], "once"
+    assert hall.free("D", hall.claim("D", late).text("leaseId")) == [], "no second reservation, however many go first"
+    assert hall.free("B", hall.hold("B", "repo:b")) == []
+    assert hall.tickets()[both].passes == 34
+    assert hall.audited() == []
+
+
+def test_whose_reservation_was_in_vain_is_served_later_under_its_old_number() -> None:
+    """It stands before everybody who came after it, as soon as nothing is in its own way."""
+    hall = Hall(passes_max=1, poll_ms=100_000)
+    lease = hall.hold("A", "repo:a", ttlMs=90_000)
+    both = hall.line("C", "repo:a", "repo:b")
+    hall.free("B", hall.hold("B", "repo:b"))
+    assert hall.later(30_000) == [("wait.resumed", both)]
+    behind = hall.line("D", "repo:a")
+    assert hall.later(30_000) == []
+    assert hall.free("A", lease) == [("wait.offered", both)]
+    served = hall.claim("C", both)
+    assert (served.type.split("/")[1], served.text("ticketId")) == ("lease.claimed", both)
+    assert hall.free("C", served.text("leaseId")) == [("wait.offered", behind)]
+    assert hall.audited() == []
+
+
+def test_a_reservation_ends_before_whatever_touches_its_names() -> None:
+    """One sweep takes no more than so many; a plain acquire does not meet what is over, however long the sweep is."""
+    people = [f"P{n}" for n in range(EXPIRIES_MAX)]
+    hall = Hall(("A", "B", "C", "D", *people), queue_per_resource=10_000, passes_max=1, poll_ms=100_000)
+    hall.hold("A", "repo:a", "repo:z")
+    both = hall.line("C", "repo:a", "repo:b")
+    for name in people:
+        hall.line(name, "repo:z", giveUpMs=20_000)
+    hall.free("B", hall.hold("B", "repo:b"))
+    hall.t_ms += 30_000
+    mark = len(hall.leaves)
+    assert hall.ask_for("D", "repo:b").type.split("/")[1] == "lease.granted"
+    kinds = ["wait.removed"] * len(people) + ["wait.resumed", "lease.granted"]
+    assert [kind for kind, _ in hall.told(mark)] == kinds
+    assert hall.tickets()[both].reserve_until_ms == 0
+    assert hall.audited() == []
+
+
+@pytest.mark.parametrize(
+    ("poll_ms", "give_up_ms", "reason"), [(30_000, 3_600_000, "poll_lapsed"), (90_000, 30_000, "given_up")]
+)
+def test_who_does_not_ask_any_more_when_its_reservation_ends_leaves_the_line(
+    poll_ms: int, give_up_ms: int, reason: str
+) -> None:
+    hall = Hall(passes_max=1, poll_ms=poll_ms)
+    hall.hold("A", "repo:a", ttlMs=60_000)
+    both = hall.line("C", "repo:a", "repo:b", giveUpMs=give_up_ms)
+    hall.hold("B", "repo:b", ttlMs=60_000)
+    assert hall.tickets()[both].reserve_until_ms == hall.t_ms + 30_000
+    assert hall.later(30_000) == [("wait.removed", both)]
+    assert hall.leaf(len(hall.leaves) - 1).text("reason") == reason
+    assert hall.audited() == []
+
+
+def test_an_offer_in_the_same_sweep_comes_before_the_end_of_the_reservation() -> None:
+    """What was due first is over first; whom it lets go has nothing left that could end."""
+    hall = Hall(passes_max=1, poll_ms=100_000)
+    hall.hold("A", "repo:a", ttlMs=30_000)
+    both = hall.line("C", "repo:a", "repo:b")
+    hall.free("B", hall.hold("B", "repo:b"))
+    assert hall.tickets()[both].reserve_until_ms == hall.t_ms + 30_000
+    assert [kind for kind, _ in hall.later(30_000)] == ["lease.expired", "wait.offered"]
+    assert hall.later(50_000) == []
+    assert hall.claim("C", both).type.split("/")[1] == "lease.claimed"
+    assert hall.audited() == []
+
+
+def test_no_reservation_ends_in_a_holiday() -> None:
+    hall = Hall(passes_max=1, poll_ms=200_000)
+    hall.hold("A", "repo:a", ttlMs=90_000)
+    both = hall.line("C", "repo:a", "repo:b")
+    hall.free("B", hall.hold("B", "repo:b"))
+    assert hall.head is not None
+    hall.t_ms += 25_000
+    hall.run(hall.t_ms, steps=start_steps("start", is_clean=False, before_ms=hall.head.time_ms), epoch=1)
+    assert hall.later(24_999) == [] and hall.tickets()[both].is_reserved
+    assert hall.ask_for("D", "repo:b").text("error") == "queued"
+    assert hall.later(1) == [("wait.resumed", both)]
     assert hall.audited() == []
 
 
@@ -244,9 +325,9 @@ def test_a_reservation_is_kept_when_everything_comes_free_in_time() -> None:
 
 
 def test_whoever_is_first_for_long_enough_reserves_too() -> None:
-    """By the sweeper, counted from when nobody earlier is left; once, and then the place is lost."""
+    """By the sweeper, counted from when nobody earlier is left; once."""
     hall = Hall(reserve_after_ms=20_000, claim_ms=5_000, poll_ms=1_000_000)
-    hall.hold("A", "repo:a")
+    hall.hold("A", "repo:a", ttlMs=200_000)
     earlier = hall.line("B", "repo:a")
     both = hall.line("C", "repo:a", "repo:b")
     assert hall.later(10_000) == []
@@ -256,8 +337,10 @@ def test_whoever_is_first_for_long_enough_reserves_too() -> None:
     assert hall.later(1) == [("wait.reserved", both)]
     assert hall.ask_for("D", "repo:b").text("error") == "queued"
     assert hall.later(14_999) == []
-    assert hall.later(1) == [("wait.removed", both)]
-    assert hall.leaf(len(hall.leaves) - 1).text("reason") == "reserve_lapsed"
+    assert hall.later(1) == [("wait.resumed", both)]
+    assert hall.ask_for("D", "repo:b").type.split("/")[1] == "lease.granted"
+    assert [kind for kind, _ in hall.later(100_000)] == ["lease.expired"]
+    assert hall.tickets()[both].reserve_until_ms == 0, "first for as long again, but it was reserved before"
     assert hall.audited() == []
 
 
@@ -517,6 +600,8 @@ def test_who_stands_in_the_way_depends_on_who_asks() -> None:
     draft.put("ticket/T2", crowd.records["ticket/T2"]._replace(reserve_until_ms=NOW_MS + 9_000))  # type: ignore[call-arg]
     assert numbers("B", 3) == [2, 4]
     assert numbers("X", None) == [2, 3, 4]
+    draft.put("ticket/T2", crowd.records["ticket/T2"]._replace(reserve_until_ms=0))  # type: ignore[call-arg]
+    assert numbers("B", 3) == [4] and numbers("X", None) == [3, 4], "as before it was reserved"
     assert position(draft, ask_of(draft, "C", ("db:b",), "write"), 4, NOW_MS) == 3
 
 
@@ -544,6 +629,10 @@ def test_what_time_does_to_a_ticket() -> None:
     assert draft.get("ticket/T2") is None and draft.get(TICKETS_KEY) == Counter(0)
     reserving = lapse_ticket(Draft(crowd), ticket._replace(reserve_at_ms=NOW_MS), now())
     assert reserving.type == "tallystick/wait.reserved/1" and reserving.members["untilMs"] == NOW_MS + 30_000
+    draft = Draft(crowd)
+    resuming = lapse_ticket(draft, ticket._replace(reserve_at_ms=NOW_MS, reserve_until_ms=NOW_MS), now())
+    assert resuming.type == "tallystick/wait.resumed/1" and set(resuming.members) == {"ticketId", "ticketSeq", "waiter"}
+    assert draft.get("ticket/T2") == ticket._replace(reserve_at_ms=NOW_MS, reserve_until_ms=0)
     assert met_by("db:a")[0] in crowd.index
 
 

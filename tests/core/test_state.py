@@ -74,6 +74,7 @@ KINDS: list[tuple[str, Record, int | None]] = [
     (delay_key("L7"), Delay("L7", "a", ("repo:x",), "write", 9, 30_100), None),
     (ticket_key("T9"), TICKET, None),
     (ticket_key("T8"), TICKET._replace(ticket_id="T8", seq=8, claim_by_ms=7, reserve_at_ms=8, is_passed=True), None),
+    (ticket_key("T6"), TICKET._replace(ticket_id="T6", seq=6, reserve_at_ms=8, reserve_until_ms=0), None),
     (handover_key("L7"), Handover("L7", "b", "a", 9, False), None),
     (edge_key("a"), Edge("a", "repo:x", "write", 9, 10_100), 10_100),
     (principal_key("a"), Principal("a", 50_000, None, 0, 0, 2), None),

@@ -281,7 +281,7 @@ def test_a_row_shows_all_who_share_and_the_line_behind_them() -> None:
         lease(5, B, "doc:x", mode="read"), lease(4, A, "doc:x", mode="read"),
         ticket(8, "w2", "doc:x", mode="read", passes=3, reserve_until_ms=NOW_MS + 5_000),
         ticket(7, "w1", "doc:x", claim_by_ms=NOW_MS + 25_000), ticket(9, "w3", "doc:x", is_passed=True),
-        ticket(10, "w4", "doc:x", "doc:y"), ticket(11, "gone", "doc:x", poll_by_ms=NOW_MS),
+        ticket(10, "w4", "doc:x", "doc:y", reserve_until_ms=0), ticket(11, "gone", "doc:x", poll_by_ms=NOW_MS),
     )  # fmt: skip
     row = row_of(wait_view(stage.look()), "doc:x")
     assert [(one["leaseId"], one["holder"], one["mode"]) for one in row["leases"]] == [
@@ -296,7 +296,7 @@ def test_a_row_shows_all_who_share_and_the_line_behind_them() -> None:
         {
             "position": 2, "ticketId": "T8", "actor": "w2", "mode": "read", "state": "reserved",
             "queuedAtMs": NOW_MS - 10, "pollByMs": NOW_MS + 20_000, "giveUpByMs": NOW_MS + 90_000,
-            "endsAtMs": NOW_MS + 5_000, "passes": 3,
+            "endsAtMs": NOW_MS + 20_000, "passes": 3,
         },
         {
             "position": 3, "ticketId": "T9", "actor": "w3", "mode": "write", "state": "passed",

@@ -102,13 +102,17 @@ def test_what_is_filed_under_a_word_agrees_with_a_walk_through_everything() -> N
     assert all(sorted(again.near(word)) == sorted(live.near(word)) for word in words)
 
 
-def test_a_delay_and_a_ticket_are_due_like_a_lease_and_a_ticket_when_it_may_reserve() -> None:
+def test_a_delay_and_a_ticket_are_due_like_a_lease_and_a_ticket_when_its_reservation_begins_or_ends() -> None:
     ticket = Ticket("T2", "h", "h", "o", ("a:b", "a:c"), "write", 1, 2, 0, 50, 90, reserve_at_ms=40)
     live = Live([("delay/L9", Delay("L9", "h", ("a:b",), "write", 9, 40)), ("ticket/T2", ticket)])
     put(live, lease(1, 45))
     assert [claim.number for claim in live.due(45, 9)] == [2, 9, 1]
-    live.apply([("ticket/T2", ticket._replace(reserve_until_ms=60), None)])
-    assert [claim.number for claim in live.due(50, 9)] == [9, 1, 2]
+    live.apply([("ticket/T2", ticket._replace(reserve_until_ms=42), None)])
+    assert [claim.number for claim in live.due(45, 9)] == [9, 2, 1]
+    for until_ms, claim_by_ms in ((60, None), (0, None), (42, 50)):
+        live.apply([("ticket/T2", ticket._replace(reserve_until_ms=until_ms, claim_by_ms=claim_by_ms), None)])
+        assert [claim.number for claim in live.due(49, 9)] == [9, 1]
+        assert [claim.number for claim in live.due(50, 9)] == [9, 1, 2]
 
 
 def test_cold_records_are_not_kept() -> None:

@@ -174,12 +174,16 @@ class Book:
             own = min(ticket.claim_by_ms, ticket.give_up_by_ms)
         else:
             own = min(ticket.poll_by_ms, ticket.give_up_by_ms)
-            if ticket.reserve_until_ms is not None:
-                own = min(own, ticket.reserve_until_ms)
         return max(own, self.holiday_ms)
 
     def is_live(self, ticket: Ticket) -> bool:
         return self.t_ms < self.deadline_ms(ticket)
+
+    def is_resuming(self, ticket: Ticket) -> bool:
+        """Say whether a reservation is over and the ticket has to wait on as it did before."""
+        if ticket.reserve_until_ms is None or ticket.is_offered or not self.is_live(ticket):
+            return False
+        return self.t_ms >= max(ticket.reserve_until_ms, self.holiday_ms)
 
     def tickets_in_the_way(
         self, actor: str, names: list[str], mode: str, number: int | None, passed: tuple[str, ...] = ()

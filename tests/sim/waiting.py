@@ -126,12 +126,7 @@ class Waiting(Refusals):
     def _reason(self, ticket: Ticket) -> str:
         if ticket.is_offered:
             return "given_up" if ticket.give_up_by_ms <= ticket.claim_by_ms else "claim_lapsed"
-        ends = [ticket.poll_by_ms]
-        if ticket.reserve_until_ms is not None:
-            ends.append(ticket.reserve_until_ms)
-        if ticket.give_up_by_ms <= min(ends):
-            return "given_up"
-        return "poll_lapsed" if ticket.poll_by_ms == min(ends) else "reserve_lapsed"
+        return "given_up" if ticket.give_up_by_ms <= ticket.poll_by_ms else "poll_lapsed"
 
     # -- being served -------------------------------------------------------------------------------------------------
 
@@ -187,6 +182,12 @@ class Waiting(Refusals):
         demand(leaf["untilMs"] == until_ms, "I9", f"entry {seq} reserves until another time than {until_ms}")
         ticket.was_reserved, ticket.reserve_until_ms = True, until_ms
 
+    def on_wait_resumed(self, leaf: Leaf) -> None:
+        book, ticket, seq = self.book, self._of(leaf), leaf["seq"]
+        demand(leaf["waiter"] == ticket.actor, "I9", f"entry {seq} names another waiter")
+        demand(book.is_resuming(ticket), "I9", f"entry {seq} ends a reservation of {ticket.ticket_id} that is not over")
+        ticket.reserve_until_ms = None
+
     def claimed(self, leaf: Leaf) -> Ticket:
         """Check a claim against its ticket, and end the ticket."""
         book, ticket, seq = self.book, self._of(leaf), leaf["seq"]
@@ -205,6 +206,7 @@ class Waiting(Refusals):
         book = self.book
         for ticket in book.tickets:
             demand(book.is_live(ticket), "I14", f"{ticket.ticket_id} is past its deadline")
+            demand(not book.is_resuming(ticket), "I14", f"{ticket.ticket_id} keeps a reservation past its end")
             if ticket.is_offered:
                 continue
             is_stopped = (

@@ -417,7 +417,7 @@ class Ledger:
         return self.waiting("wait.offered", ticket, claimByMs=claim_by_ms, **over)
 
     def waiting(self, name: str, ticket: int, **members: Any) -> int:
-        """What the gateway says of a ticket: wait.offered, wait.reserved, wait.removed."""
+        """What the gateway says of a ticket: wait.offered, wait.reserved, wait.resumed, wait.removed."""
         about = {"ticketId": f"T{ticket}", "ticketSeq": ticket, "waiter": self.value(ticket)["actor"]}
         return self.entry(name, "gateway", {**about, **members})
 

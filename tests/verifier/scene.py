@@ -80,6 +80,9 @@ class Scene(maker.Ledger):
     def remove_ticket(self, ticket: int, reason: str) -> int:
         return self.waiting("wait.removed", ticket, reason=reason)
 
+    def resume(self, ticket: int) -> int:
+        return self.waiting("wait.resumed", ticket)
+
     def reserve(self, ticket: int, **over: Any) -> int:
         return self.waiting("wait.reserved", ticket, **{"untilMs": self.time_ms + 30_000, **over})
 

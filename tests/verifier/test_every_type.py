@@ -84,7 +84,10 @@ def others(ledger: Ledger) -> None:
     ledger.decision("lease.extended", ALICE, "lease.acquire", {"resource": "lock:x"}, again)
     ticket = ledger.queue(BOB, "lock:x", "lock:y")
     ledger.waiting("wait.reserved", ticket, untilMs=ledger.time_ms + 30_000)
-    ledger.waiting("wait.removed", ticket, reason="reserve_lapsed")
+    ledger.time_ms += 29_999
+    ledger.waiting("wait.resumed", ticket)
+    ledger.time_ms += 1
+    ledger.waiting("wait.removed", ticket, reason="poll_lapsed")
     ledger.dispute(ledger.checkpoint())
     row = {"actor": BOB.did, "resource": "lock:y", "mode": "write"}
     back = {"actor": ALICE.did, "resource": "lock:x", "mode": "write", "fencingToken": 1, "ticketId": "T6"}
@@ -221,7 +224,9 @@ CONTRADICTIONS: list[tuple[Json, str]] = [
     (leaf_of("wait.cancelled", ticketSeq=17, ticketId="T17"), "ticketSeq"),
     (leaf_of("wait.offered", claimByMs=maker.T0), "claimByMs"),
     (leaf_of("wait.reserved", untilMs=maker.T0), "untilMs"),
+    (leaf_of("wait.resumed", ticketId="T5"), "ticketId"),
     (leaf_of("wait.removed", reason="bored"), "reason"),
+    (leaf_of("wait.removed", reason="reserve_lapsed"), "reason"),
     (leaf_of("claim.refused", error="ticket_unknown"), "endedSeq"),
     (leaf_of("cancel.refused", error="ticket_ended"), "endedSeq"),
     (leaf_of("break.repeated", endedSeq=99), "endedSeq"),

@@ -100,7 +100,10 @@ def a_holiday_keeps_a_ticket_alive(ledger: Scene) -> None:
 
 
 def a_set_lets_others_pass_while_it_lacks_a_name(ledger: Scene) -> None:
-    """BOB waits for a and b, b is held: a is granted to CAROL, twice; then he may keep it, and loses his place."""
+    """BOB waits for a and b, b is held: a is granted to CAROL, twice; then he may keep it, until he waits on as before.
+
+    He never keeps it again, and is served in his place: before CAROL, who came later.
+    """
     ledger.grant(ALICE, "lock:b", ttl_ms=3_600_000)
     ticket = ledger.line(BOB, "lock:a", "lock:b")
     for _ in range(2):
@@ -113,7 +116,45 @@ def a_set_lets_others_pass_while_it_lacks_a_name(ledger: Scene) -> None:
     ledger.time_ms += 15_000
     ledger.poll(BOB, ticket)
     ledger.time_ms += 15_000
-    ledger.remove_ticket(ticket, "reserve_lapsed")
+    ledger.resume(ticket)
+    for _ in range(2):
+        ledger.release(CAROL, ledger.grant(CAROL, "lock:a"))
+    behind = ledger.line(CAROL, "lock:b", position=2)
+    ledger.release(ALICE, FIRST)
+    ledger.offer(ticket)
+    ledger.release(BOB, ledger.claim(BOB, ticket))
+    ledger.offer(behind)
+
+
+def kept(ledger: Scene) -> None:
+    """BOB waits for a and b as T1, b is held, and for 29,999 ms he has kept a; the next entry is the twelfth."""
+    ledger.grant(ALICE, "lock:b", ttl_ms=3_600_000)
+    ledger.line(BOB, "lock:a", "lock:b")
+    lease = ledger.grant(CAROL, "lock:a")
+    ledger.reserve(T1)
+    ledger.release(CAROL, lease)
+    ledger.time_ms += 15_000
+    ledger.poll(BOB, T1)
+    ledger.time_ms += 14_999
+
+
+def those_behind_a_reservation_go_first_when_it_ends(ledger: Scene) -> None:
+    kept(ledger)
+    behind = ledger.line(CAROL, "lock:a", position=2)
+    ledger.time_ms += 1
+    ledger.resume(T1)
+    ledger.offer(behind)
+
+
+def a_reservation_lasts_through_a_holiday(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 5_000
+    ledger.start()
+    ledger.time_ms += 19_998
+    ledger.poll(BOB, T1)
+    ledger.deny(CAROL, "queued", "lock:a", **ledger.ahead(T1, "lock:a"))
+    ledger.time_ms += 1
+    ledger.resume(T1)
     ledger.grant(CAROL, "lock:a")
 
 
@@ -179,6 +220,8 @@ ALLOWED: list[tuple[Tell, dict[str, int]]] = [
     (a_holiday_keeps_a_ticket_alive, {}),
     (a_set_lets_others_pass_while_it_lacks_a_name, {"passesMax": 2}),
     (a_set_that_is_first_for_long_reserves, {}),
+    (those_behind_a_reservation_go_first_when_it_ends, {"passesMax": 1}),
+    (a_reservation_lasts_through_a_holiday, {"passesMax": 1}),
     (a_claim_over_the_bound_of_names, {"heldPerPrincipal": 3}),
     (offered_after_a_delay, {"lockDelayMs": 5_000}),
     (owed_to_nobody_who_asks_for_other_names, {"lockDelayMs": 5_000}),
@@ -393,6 +436,86 @@ def reserved_for_too_long(ledger: Scene) -> None:
     ledger.reserve(T1, untilMs=ledger.time_ms + 30_001)
 
 
+def reserved_again(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 1
+    ledger.resume(T1)
+    ledger.grant(CAROL, "lock:a")
+    ledger.reserve(T1)
+
+
+def resumed_before_its_time(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.resume(T1)
+
+
+def not_resumed_before_a_refusal(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 1
+    ledger.deny(CAROL, "queued", "lock:a", **ledger.ahead(T1, "lock:a"))
+
+
+def not_resumed_before_its_own_poll(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 1
+    ledger.poll(BOB, T1)
+
+
+def not_resumed_before_its_scheme_is_set(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 1
+    ledger.set_scheme("lock", "exclusive")
+
+
+def resumed_twice(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 1
+    ledger.resume(T1)
+    ledger.resume(T1)
+
+
+def resumed_without_a_reservation(ledger: Scene) -> None:
+    two_in_line(ledger)
+    ledger.resume(T1)
+
+
+def resumed_though_it_was_offered(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.release(ALICE, A)
+    ledger.offer(T1)
+    ledger.time_ms += 1
+    ledger.resume(T1)
+
+
+def resumed_though_it_was_over(ledger: Scene) -> None:
+    ledger.grant(ALICE, "lock:b", ttl_ms=3_600_000)
+    ledger.line(BOB, "lock:a", "lock:b")
+    ledger.grant(CAROL, "lock:a", ttl_ms=3_600_000)
+    ledger.reserve(T1)
+    ledger.time_ms += 30_000
+    ledger.resume(T1)
+
+
+def removed_because_its_reservation_is_over(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 1
+    ledger.remove_ticket(T1, "poll_lapsed")
+
+
+def resumed_for_another(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 1
+    ledger.entry("wait.resumed", "gateway", {"ticketId": f"T{T1}", "ticketSeq": T1, "waiter": CAROL.did})
+
+
+def nobody_offered_after_a_reservation(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.line(CAROL, "lock:a", position=2)
+    ledger.time_ms += 1
+    ledger.resume(T1)
+    ledger.grant(ALICE, "lock:c")
+
+
 def passed_too_often(ledger: Scene) -> None:
     ledger.grant(ALICE, "lock:b")
     ledger.line(BOB, "lock:a", "lock:b")
@@ -468,6 +591,18 @@ LIES: list[tuple[Tell, Found, dict[str, int]]] = [
     (reserved_by_a_ticket_for_one_name, [(9, "reservation_wrong")], {}),
     (reserved_twice, [(10, "reservation_wrong")], {"passesMax": 1}),
     (reserved_for_too_long, [(9, "deadline_wrong")], {"passesMax": 1}),
+    (reserved_again, [(14, "reservation_wrong")], {"passesMax": 1}),
+    (resumed_before_its_time, [(12, "resumed_early")], {"passesMax": 1}),
+    (not_resumed_before_a_refusal, [(12, "resumption_missing")], {"passesMax": 1}),
+    (not_resumed_before_its_own_poll, [(12, "resumption_missing")], {"passesMax": 1}),
+    (not_resumed_before_its_scheme_is_set, [(12, "resumption_missing")], {"passesMax": 1}),
+    (resumed_twice, [(13, "resumption_wrong")], {"passesMax": 1}),
+    (resumed_without_a_reservation, [(9, "resumption_wrong")], {}),
+    (resumed_though_it_was_offered, [(14, "resumption_wrong")], {"passesMax": 1}),
+    (resumed_though_it_was_over, [(10, "ticket_over")], {"passesMax": 1}),
+    (removed_because_its_reservation_is_over, [(12, "removed_early")], {"passesMax": 1}),
+    (resumed_for_another, [(12, "citation_wrong")], {"passesMax": 1}),
+    (nobody_offered_after_a_reservation, [(14, "offer_missing")], {"passesMax": 1}),
     (passed_too_often, [(9, "reservation_missing")], {"passesMax": 1}),
     (first_for_too_long, [(10, "reservation_missing")], {"reserveAfterMs": 20_001}),
     (not_offered_after_the_delay, [(9, "offer_missing")], {"lockDelayMs": 5_000}),

@@ -1,14 +1,15 @@
 """What should have happened by time alone before a request was decided that touches the same names.
 
-Leases and tickets whose time is up, reservations that are due, and offers after a delay that ended without an entry.
+Leases, tickets and reservations whose time is up, reservations that are due, and offers after a delay that ended
+without an entry.
 Source: docs/protocol.md 6.3, 7.7, 23.3, 23.5, 23.8.
 """
 
 from __future__ import annotations
 
 from verifier.entries import Leaf, scheme_of
-from verifier.replay.settle import Line, reserve_at_ms
-from verifier.replay.state import State, Thing
+from verifier.replay.settle import Line, has_reserved_in_vain, reserve_at_ms
+from verifier.replay.state import State
 from verifier.replay.things import Faults, Lease, Ticket, names_in
 from verifier.replay.under import are_overlapping
 
@@ -29,6 +30,8 @@ def overdue_faults(state: State, line: Line, name: str, leaf: Leaf) -> Faults:
         near = [ticket for key in keys for ticket in state.tickets.near(key)]
         if not all(state.is_live(it) or it.seq == leaf.number("ticketSeq") for it in near):
             yield "removal_missing", "a ticket on these names was over, and its wait.removed comes first (23.3)"
+        if any(state.is_live(it) and has_reserved_in_vain(state, it) for it in near):
+            yield "resumption_missing", "a reservation on these names was over, and its wait.resumed comes first (23.8)"
         if any(_is_reserving(state, ticket) for ticket in near):
             yield "reservation_missing", "a ticket on these names had to reserve first (23.8)"
     if state.delays:
@@ -37,12 +40,15 @@ def overdue_faults(state: State, line: Line, name: str, leaf: Leaf) -> Faults:
 
 def _scheme_faults(state: State, name: str) -> Faults:
     """A scheme is touched as a whole."""
-    things: list[Thing] = [*state.lease.values(), *state.ticket.values()]
-    over = [it for it in things if not state.is_live(it) and name in map(scheme_of, it.keys)]
+    things: list[Lease | Ticket] = [*state.lease.values(), *state.ticket.values()]
+    things = [it for it in things if name in map(scheme_of, it.keys)]
+    over = [it for it in things if not state.is_live(it)]
     if any(isinstance(it, Lease) for it in over):
         yield "expiry_missing", "a lease of this scheme was over, and its lease.expired comes first (7.7)"
     if any(isinstance(it, Ticket) for it in over):
         yield "removal_missing", "a ticket of this scheme was over, and its wait.removed comes first (23.3)"
+    if any(isinstance(it, Ticket) and state.is_live(it) and has_reserved_in_vain(state, it) for it in things):
+        yield "resumption_missing", "a reservation in this scheme was over, and its wait.resumed comes first (23.8)"
 
 
 def _touched(state: State, leaf: Leaf) -> tuple[str, ...]:
@@ -63,7 +69,7 @@ def _touched(state: State, leaf: Leaf) -> tuple[str, ...]:
 
 
 def _is_reserving(state: State, ticket: Ticket) -> bool:
-    if ticket.is_single or ticket.is_offered or ticket.reserve_until_ms is not None:
+    if ticket.is_single or ticket.is_offered or ticket.has_reserved:
         return False
     return state.now_ms >= reserve_at_ms(state, ticket)
 

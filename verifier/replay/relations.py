@@ -162,6 +162,8 @@ class Relations:
                 yield from tickets.offered_faults(self.state, leaf)
             case "wait.reserved":
                 yield from tickets.reserved_faults(self.state, leaf)
+            case "wait.resumed":
+                yield from tickets.resumed_faults(self.state, leaf)
             case "wait.removed":
                 yield from tickets.removed_faults(self.state, leaf)
 

@@ -115,7 +115,7 @@ class Line:
 
 def may_reserve(state: State, ticket: Ticket) -> bool:
     """Say whether a ticket for several resources may keep what is free: it was passed too often, or first too long."""
-    if ticket.is_single or ticket.is_offered or ticket.reserve_until_ms is not None:
+    if ticket.is_single or ticket.is_offered or ticket.has_reserved:
         return False
     return ticket.passes >= state.numbers["passesMax"] or state.now_ms >= reserve_at_ms(state, ticket)
 
@@ -125,6 +125,13 @@ def reserve_at_ms(state: State, ticket: Ticket) -> int:
     if ticket.first_since_ms is None:
         return 1 << 62
     return max(ticket.first_since_ms + state.numbers["reserveAfterMs"], state.holiday_ms)
+
+
+def has_reserved_in_vain(state: State, ticket: Ticket) -> bool:
+    """Say whether the reservation of a ticket is over though nothing was offered to it. In a holiday none is."""
+    if ticket.reserve_until_ms is None or ticket.is_offered:
+        return False
+    return state.now_ms >= max(ticket.reserve_until_ms, state.holiday_ms)
 
 
 def pass_by(state: State, taken: Ask, number: int | None) -> None:

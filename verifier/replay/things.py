@@ -76,8 +76,9 @@ class Delay:
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A place in line; `seq` is its number. `claim_by_ms` is there when offered, `reserve_until_ms` when reserved.
+    """A place in line; `seq` is its number. `claim_by_ms` is there when offered.
 
+    `reserve_until_ms` is there while it is reserved, which `has_reserved` says for ever: it may be so once.
     `first_since_ms` is when nobody was before it any more. `is_passed` says that granting it would have closed a cycle.
     """
 
@@ -94,6 +95,7 @@ class Ticket:
     passes: int = 0
     first_since_ms: int | None = None
     reserve_until_ms: int | None = None
+    has_reserved: bool = False
     is_passed: bool = False
 
     @property
@@ -111,20 +113,14 @@ class Ticket:
     @property
     def end_ms(self) -> int:
         """When it lapses, before any holiday."""
-        if self.claim_by_ms is not None:
-            return min(self.claim_by_ms, self.give_up_by_ms)
-        if self.reserve_until_ms is not None:
-            return min(self.poll_by_ms, self.give_up_by_ms, self.reserve_until_ms)
-        return min(self.poll_by_ms, self.give_up_by_ms)
+        return min(self.poll_by_ms if self.claim_by_ms is None else self.claim_by_ms, self.give_up_by_ms)
 
     @property
     def lapse(self) -> str:
         """Which deadline it is that comes first."""
         if self.end_ms == self.give_up_by_ms:
             return "given_up"
-        if self.claim_by_ms is not None:
-            return "claim_lapsed"
-        return "poll_lapsed" if self.end_ms == self.poll_by_ms else "reserve_lapsed"
+        return "claim_lapsed" if self.is_offered else "poll_lapsed"
 
 
 class Ended(NamedTuple):

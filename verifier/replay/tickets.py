@@ -1,4 +1,4 @@
-"""The entries about a place in line: queueing, claims that are not granted yet, offers, reservations, and its end.
+"""The entries about a place in line: queueing, claims that are not granted yet, offers, its reservation, and its end.
 
 Source: docs/protocol.md 23.
 """
@@ -11,7 +11,7 @@ from verifier.entries import Leaf
 from verifier.replay.decide import Refused, acquire, is_too_much, wait
 from verifier.replay.graph import closes_cycle
 from verifier.replay.leases import against, begin, grant_faults, ttl_faults, way_faults
-from verifier.replay.settle import may_reserve, pass_by
+from verifier.replay.settle import has_reserved_in_vain, may_reserve, pass_by
 from verifier.replay.state import State
 from verifier.replay.things import Ask, Faults, Lease, Ticket, names_in
 from verifier.replay.ways import Way, is_behind, is_claimable, is_free, others, way_of
@@ -134,7 +134,23 @@ def reserved_faults(state: State, leaf: Leaf) -> Faults:
         yield "reservation_wrong", "neither passed passesMax times nor first for reserveAfterMs, or again (23.8)"
     if leaf.number("untilMs") != leaf.time_ms + 3 * state.numbers["claimMs"]:
         yield "deadline_wrong", "untilMs is not timeMs + 3 claimMs (23.8)"
-    ticket.reserve_until_ms = leaf.number("untilMs")
+    ticket.reserve_until_ms, ticket.has_reserved = leaf.number("untilMs"), True
+    state.stir(ticket)
+
+
+def resumed_faults(state: State, leaf: Leaf) -> Faults:
+    """`wait.resumed`: a reservation in vain is over, not before its time; the ticket keeps its place."""
+    ticket = state.ticket.get(leaf.number("ticketSeq"))
+    yield from _waiter_faults(leaf, ticket)
+    if ticket is None:
+        return
+    yield from _live_faults(state, ticket)
+    if ticket.reserve_until_ms is None or ticket.is_offered:
+        yield "resumption_wrong", "the ticket is not queued and reserved (23.8)"
+    elif not has_reserved_in_vain(state, ticket):
+        until_ms = max(ticket.reserve_until_ms, state.holiday_ms)
+        yield "resumed_early", f"the reservation lasts until {until_ms} (23.8)"
+    ticket.reserve_until_ms = None
     state.stir(ticket)
 
 
