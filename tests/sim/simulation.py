@@ -44,6 +44,7 @@ from verifier.checkpoint import checkpoint_text, parse_checkpoint
 from verifier.entries import ZERO_HASH
 from verifier.keyring import KeyDocument, KeyLine, Keyring, open_keyring
 from verifier.merkle import leaf_hash
+from verifier.receipt import check_receipt
 from verifier.replay.ledger import check_ledger
 
 LINES_KEPT = 60
@@ -242,6 +243,9 @@ class Simulation:
         self.must(self.checker.raw[reply.seq] == raw, "I4", f"the answer of entry {reply.seq} is not in the ledger")
         first = self.bodies.setdefault(reply.seq, reply.body)
         self.must(first == reply.body, "I4", f"entry {reply.seq} was answered in two ways")
+        if self.config.is_real:
+            report = check_receipt(reply.body.partition(b'"receipt":')[2][:-1], self.keyring)
+            self.must(report.exit_code == 0, "I4", report.as_text())
         is_its = self.checker.leaves[reply.seq]["request"]["idempotencyKey"] == key
         self.must(is_its, "I5", f"{client} got entry {reply.seq} under key {key}")
 
