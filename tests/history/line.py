@@ -60,9 +60,6 @@ class InLine:
         now_ms, kind = self.world.clock.wall, told.type.split("/")[1]
         if kind in ("wait.queued", "wait.polled"):
             self._plan(now_ms + POLL_MS, "poll", piece, told.text("ticketId"))
-        elif kind == "claim.refused":
-            assert told.text("error") == "ticket_ended", told.value
-            self._plan(now_ms, "ask", piece)
         elif kind == "lease.refused":
             assert told.text("error") in ("lease_held", "queued", "already_waiting", "deadlock"), told.value
             self._plan(now_ms + AGAIN_MS, "ask", piece)
