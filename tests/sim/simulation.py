@@ -48,6 +48,7 @@ from verifier.receipt import check_receipt
 from verifier.replay.ledger import check_ledger
 
 LINES_KEPT = 60
+DOWN_S = 20  # how long a machine is away at most
 WAKE_S = 7  # a slow engine takes six of them
 QUIET_S = 25  # how long everybody may take to finish when nothing fails any more
 
@@ -186,7 +187,7 @@ class Simulation:
         return self.rng.uniform(0.1, 3) if self.chance("slow") else self.rng.uniform(0.000_1, 0.004)
 
     def downtime_s(self) -> float:
-        return self.rng.choice([0.05, 1.0, self.rng.uniform(1, 20)])
+        return self.rng.choice([0.05, 1.0, self.rng.uniform(1, DOWN_S)])
 
     def next_number(self) -> int:
         self._number += 1
@@ -385,8 +386,13 @@ class Simulation:
 
     async def _rest(self) -> None:
         """After all leases have run out: nothing is left, and one more start finds everything in order."""
-        await asyncio.sleep(self._quiet_s())
+        book, end_s = self.checker.book, self.loop.time() + self._quiet_s()
+        while (book.leases or book.tickets) and self.loop.time() < end_s:  # noqa: ASYNC110
+            await asyncio.sleep(1)
         self.checker.at_rest()
+        for machine in self.nodes:
+            machine.kill()
+        await asyncio.sleep(DOWN_S + 1)
         node = self.some_node()
         if node is None or node.process is None:
             return self.fail("I14", "no gateway runs although nothing fails any more")

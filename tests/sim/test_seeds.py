@@ -21,6 +21,7 @@ SEEDS, CHUNK, FIRST = 1_000, 50, 100
 RARE = {
     "decision.failed", "decision_failed", "agent.refused", "agent_not_found", "break.repeated", "lease_mismatch",
     "lease_changed", "lease_transferred", "lease_unknown", "ledger.disputed", "ledger_disputed", "ticket_not_yours",
+    "wait.resumed",
 }  # fmt: skip
 
 
