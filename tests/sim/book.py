@@ -55,7 +55,6 @@ class Ticket:
     reserve_until_ms: int | None = None
     was_reserved: bool = False
     passes: int = 0
-    head_since_ms: int | None = None
 
 
 @dataclass(eq=False)

@@ -54,7 +54,6 @@ class Checker(Waiting):
         self.book = Book({}, [])
         self.keys: dict[tuple[str, str], tuple[int, int]] = {}
         self.nonces: dict[tuple[str, str], int] = {}
-        self.cited: dict[tuple[str, str, int], int] = {}
         self.written: dict[int, tuple[int, int]] = {}  # seq: true time and process
         self.counts: dict[str, int] = {}
         self.slack_ms = 0  # how much sooner than STEP_MS a lease may end, because clocks were set

@@ -122,7 +122,6 @@ class Simulation:
         self.violation: Violation | None = None
         self.lines: deque[str | tuple[int, int, int, bytes]] = deque(maxlen=LINES_KEPT)
         self.trace = hashlib.sha256()
-        self.requests = 0
         self.answers: dict[int, bytes] = {}
         self.bodies: dict[int, bytes] = {}
         self.guard = Guard()
