@@ -19,9 +19,9 @@ IMPURE = {
     "selectors", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "urllib", "uuid",
 }  # fmt: skip
 VERIFIER_MAY = {
-    "__future__", "argparse", "base64", "binascii", "bisect", "collections", "concurrent", "contextlib", "dataclasses", "enum",
-    "functools", "hashlib", "heapq", "io", "itertools", "json", "operator", "pathlib", "re", "struct", "sys", "types", "typing",
-    "unicodedata",
+    "__future__", "argparse", "base64", "binascii", "bisect", "collections", "concurrent", "contextlib",
+    "dataclasses", "enum", "functools", "hashlib", "heapq", "io", "itertools", "json", "operator", "pathlib", "re",
+    "struct", "sys", "types", "typing", "unicodedata",
 }  # fmt: skip
 # A file that opens others: without these a pipe or a link among them could hold it up or lead it away.
 VERIFIER_ALSO = {"sig.py": {"nacl"}, "source.py": {"os", "stat"}}
