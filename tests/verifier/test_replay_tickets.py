@@ -467,6 +467,24 @@ def not_resumed_before_its_scheme_is_set(ledger: Scene) -> None:
     ledger.set_scheme("lock", "exclusive")
 
 
+def resumed_in_a_holiday(ledger: Scene) -> None:
+    kept(ledger)
+    ledger.time_ms += 5_000
+    ledger.start()
+    ledger.time_ms += 19_998
+    ledger.resume(T1)
+
+
+def kept_though_it_was_over(ledger: Scene) -> None:
+    ledger.grant(ALICE, "lock:b", ttl_ms=3_600_000)
+    ledger.line(BOB, "lock:a", "lock:b")
+    lease = ledger.grant(CAROL, "lock:a")
+    ledger.reserve(T1)
+    ledger.release(CAROL, lease)
+    ledger.time_ms += 30_000
+    ledger.grant(CAROL, "lock:a")
+
+
 def resumed_twice(ledger: Scene) -> None:
     kept(ledger)
     ledger.time_ms += 1
@@ -596,6 +614,8 @@ LIES: list[tuple[Tell, Found, dict[str, int]]] = [
     (not_resumed_before_a_refusal, [(12, "resumption_missing")], {"passesMax": 1}),
     (not_resumed_before_its_own_poll, [(12, "resumption_missing")], {"passesMax": 1}),
     (not_resumed_before_its_scheme_is_set, [(12, "resumption_missing")], {"passesMax": 1}),
+    (resumed_in_a_holiday, [(14, "resumed_early")], {"passesMax": 1}),
+    (kept_though_it_was_over, [(11, "removal_missing")], {"passesMax": 1}),
     (resumed_twice, [(13, "resumption_wrong")], {"passesMax": 1}),
     (resumed_without_a_reservation, [(9, "resumption_wrong")], {}),
     (resumed_though_it_was_offered, [(14, "resumption_wrong")], {"passesMax": 1}),
