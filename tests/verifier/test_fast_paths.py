@@ -168,7 +168,8 @@ def slow_input(value: str) -> tuple[str, tuple[str, ...], int, int, str, str]:
 WORKED = maker.worked()
 NOVEL = maker.opened()
 NOVEL.entry("lease.lent", "gateway", {"novelty": 1, "nested": {"a": [1, {"b": None}]}})
-LEAVES = st.sampled_from(WORKED.leaves + maker.busy().leaves) | st.just(NOVEL.leaves[-1])  # of known types, of an unknown one
+KNOWN, UNKNOWN = WORKED.leaves + maker.busy().leaves, NOVEL.leaves[-1]  # by their type
+LEAVES = st.sampled_from(KNOWN) | st.just(UNKNOWN)
 ODD_NUMBERS = ["-0", "1.0", "1e2", "1E400", "NaN", "-Infinity", "01", "9007199254740991", "9007199254740992", "9" * 30]
 ODD_NUMBERS += ["-9007199254740991", "-9007199254740992", "true", "null", '"7"', "[7]", "٧", "-", "9" * 5_000]
 ODD_NUMBERS += ["[" * deep + "]" * deep for deep in range(5, 10)]
