@@ -33,6 +33,7 @@ from gateway.core import (
 )
 from gateway.core.append import Command
 from gateway.core.deadlock import Search
+from gateway.core.outcome import Decision
 from gateway.ledger import history, sequencer, turn
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
@@ -168,6 +169,26 @@ def no_trust_cap(patch: Patch) -> None:
     patch.setattr(lease, "gain", gain)
 
 
+resume = settle._resume
+
+
+def resume_anew(draft: state.Draft, ticket: state.Ticket) -> Decision:
+    decision = resume(draft, ticket)
+    draft.put(state.ticket_key(ticket.ticket_id), ticket._replace(reserve_until_ms=None))
+    return decision
+
+
+def reservations_end_early(patch: Patch) -> None:
+    due_at_ms = state.Ticket.due_at_ms.fget  # type: ignore[attr-defined]
+
+    def earlier(ticket: state.Ticket) -> int:
+        until_ms = ticket.reserve_until_ms
+        at_ms: int = due_at_ms(ticket._replace(reserve_until_ms=until_ms and until_ms - 500))
+        return at_ms
+
+    patch.setattr(state.Ticket, "due_at_ms", property(earlier))
+
+
 def exact_names(patch: Patch) -> None:
     everywhere(patch, "gateway.core", "met_by", lambda name: terms.filed_under(name)[:1])
 
@@ -190,6 +211,10 @@ def off(target: object, name: str, value: object) -> Callable[[Patch], None]:
     return lambda patch: patch.setattr(target, name, value)
 
 
+RESERVING = world(
+    wait=0.8, names=THREE, set_max=2, ttl_ms=(5_000, 10_000),
+    parameters={"passes_max": 1, "claim_ms": 500, "poll_ms": 20_000},
+)  # fmt: skip
 ABLATIONS = (
     Ablation(
         "fencing", "a paused holder wakes up after another was served, and writes",
@@ -275,6 +300,18 @@ ABLATIONS = (
         "passes", "who waits for several names would be passed for ever",
         ("I9", "I13"), off(settle, "_pass", lambda *_: []),
         world(wait=0.8, names=THREE, set_max=2, parameters={"passes_max": 1}),
+    ),
+    Ablation(
+        "one reservation", "who waits for several names would keep what is free of them again and again",
+        ("I9", "I13"), off(settle, "_resume", resume_anew), RESERVING,
+    ),
+    Ablation(
+        "end of a reservation", "who keeps a name in vain would keep it from all others for as long as it waits",
+        ("I14",), off(state.Ticket, "due_at_ms", property(lambda ticket: ticket.deadline_ms)), RESERVING,
+    ),
+    Ablation(
+        "time of a reservation", "it would end before the holder whom it waits for could be done",
+        ("I9", "I13"), reservations_end_early, RESERVING,
     ),
     Ablation(
         "wake-up", "a claim that is parked would sleep through its turn",
