@@ -49,6 +49,7 @@ HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 2_592_000_000  # 30 days
 TRUST_CHANGE_MAX = 100_000
 RESOURCES_MAX = 256  # names in one request
 WAIT_RESOURCES_MAX = 16  # names in a request that waits
+WAIT_RESOURCES_BYTES_MAX = 4_096  # all names of one request that waits
 SCHEMES_MAX = 16  # different schemes in one request
 RESOURCE_BYTES_MAX = 1_024  # one name
 RESOURCES_BYTES_MAX = 16_384  # all names of one request together
@@ -96,7 +97,7 @@ PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
         "trustGainMax": 1_000,
         "trustGainWindowMs": 3_600_000,
         "trustLoss": 5_000,
-        "heldPerPrincipal": 4_096,
+        "heldPerPrincipal": 1_024,
     }
 )
 
@@ -431,6 +432,11 @@ def _are_sorted_resources(value: JsonValue) -> bool:
     return _are_resources(value) and isinstance(value, list) and value == sorted(map(str, value))
 
 
+def _are_few(names: Collection[JsonValue]) -> bool:
+    """Say whether a request for these names may wait."""
+    return len(names) <= WAIT_RESOURCES_MAX and byte_length("".join(map(str, names))) <= WAIT_RESOURCES_BYTES_MAX
+
+
 def _explain_resource(value: JsonValue) -> str | None:
     return resource_hint(value) if type(value) is str else None
 
@@ -591,8 +597,8 @@ RESOURCES = Kind(
 )
 WAIT_RESOURCES = Kind(
     "few sorted resources",
-    lambda value: type(value) is list and len(value) <= WAIT_RESOURCES_MAX and _are_sorted_resources(value),
-    f"1 to {WAIT_RESOURCES_MAX} different resources, together at most {RESOURCES_BYTES_MAX:,} bytes, sorted",
+    lambda value: _are_sorted_resources(value) and isinstance(value, list) and _are_few(value),
+    f"1 to {WAIT_RESOURCES_MAX} different resources, together at most {WAIT_RESOURCES_BYTES_MAX:,} bytes, sorted",
     {**_RESOURCES_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
     _explain_resources,
 )
@@ -845,13 +851,14 @@ def check_body(action: str, body: JsonObject) -> None:
 
 
 def _check_wait(body: JsonObject) -> None:
-    """What belongs to waiting stands only in a request that waits, and that names few resources."""
+    """What belongs to waiting stands only in a request that waits, and that names few resources, of few bytes."""
     is_waiting = body.get("wait") is True
     for name in _WAIT_MEMBERS:
         if name in body and not is_waiting:
             raise MemberError("member_conflict", name, f"member {name}: only with wait true; add that or leave it out")
-    if is_waiting and len(resources_of(body)) > WAIT_RESOURCES_MAX:
-        text = f"member resources: with wait true at most {WAIT_RESOURCES_MAX} are allowed; name fewer, or do not wait"
+    if is_waiting and not _are_few(resources_of(body)):
+        bound = f"at most {WAIT_RESOURCES_MAX} of together at most {WAIT_RESOURCES_BYTES_MAX:,} bytes"
+        text = f"member resources: with wait true {bound} are allowed; name fewer, or a sub-tree, or do not wait"
         raise MemberError("member_conflict", "resources", text)
 
 

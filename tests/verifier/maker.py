@@ -64,7 +64,7 @@ PARAMETERS = {
     "trustGainMax": 1000,
     "trustGainWindowMs": 3600000,
     "trustLoss": 5000,
-    "heldPerPrincipal": 4096,
+    "heldPerPrincipal": 1024,
 }
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 Json = dict[str, Any]

@@ -58,6 +58,8 @@ BODIES = [  # action, body, the code and member it is refused for (None: good)
     ("lease.acquire", acquire(wait=True, giveUpMs=1_000, onDeadlock="wait"), None),
     ("lease.acquire", acquire(wait=False), None),
     ("lease.acquire", {**WHOM, "wait": True, "resources": [f"a:{n}" for n in range(16)]}, None),
+    ("lease.acquire", {**WHOM, "wait": True, "resources": [f"a:{n:0254}" for n in range(16)]}, None),  # 4,096 bytes
+    ("lease.acquire", {**WHOM, "resources": [f"a:{n:0254}" for n in range(17)]}, None),
     ("lease.renew", {**WHOM, "leaseId": "L42", "mode": "append"}, None),
     ("lease.transfer", {**TRANSFER, "reasonDigest": "0a" * 32}, None),
     ("lease.accept", {**WHOM, "leaseId": "L42"}, None),
@@ -78,6 +80,11 @@ BODIES = [  # action, body, the code and member it is refused for (None: good)
     (
         "lease.acquire",
         {**WHOM, "wait": True, "resources": [f"a:{n}" for n in range(17)]},
+        ("member_conflict", "resources"),
+    ),
+    (
+        "lease.acquire",
+        {**WHOM, "wait": True, "resources": ["a:é/" + "0" * 251, *(f"a:{n:0254}" for n in range(15))]},
         ("member_conflict", "resources"),
     ),
     ("lease.transfer", {**TRANSFER, "reason": "Shift ends"}, ("member_invalid", "reason")),

@@ -220,6 +220,7 @@ CONTRADICTIONS: list[tuple[Json, str]] = [
     (leaf_of("wait.queued", position=0), "position"),
     (leaf_of("wait.queued", softCycle=True), "softCycle"),
     (leaf_of("wait.queued", resources=[f"repo:{n:02}" for n in range(17)]), "resources"),
+    (leaf_of("wait.queued", resources=["repo:" + f"{n:02}" + "a" * 250 for n in range(16)]), "together at most 4,096"),
     (leaf_of("wait.polled", ticketId="T11"), "ticketId"),
     (leaf_of("wait.cancelled", ticketSeq=17, ticketId="T17"), "ticketSeq"),
     (leaf_of("wait.offered", claimByMs=maker.T0), "claimByMs"),
