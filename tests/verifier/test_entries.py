@@ -84,7 +84,7 @@ BODIES = [  # action, body, the code and member it is refused for (None: good)
     ),
     (
         "lease.acquire",
-        {**WHOM, "wait": True, "resources": ["a:é/" + "0" * 251, *(f"a:{n:0254}" for n in range(15))]},
+        {**WHOM, "wait": True, "resources": ["a:é/" + "0" * 252, *(f"a:{n:0254}" for n in range(15))]},
         ("member_conflict", "resources"),
     ),
     ("lease.transfer", {**TRANSFER, "reason": "Shift ends"}, ("member_invalid", "reason")),
