@@ -380,9 +380,12 @@ class Agent:
 
     # -- history -------------------------------------------------------------------------------------------------------
 
-    async def receipt(self, seq: int) -> VerifiedReceipt:
-        """Return the receipt of any entry, verified, with a proof at the gateway's newest checkpoint."""
-        answer = await self.caller.read(RECEIPT_PATH.format(seq=seq))
+    async def receipt(self, seq: int, *, is_patient: bool = False) -> VerifiedReceipt:
+        """Return the receipt of any entry, verified, with a proof at the gateway's newest checkpoint.
+
+        `is_patient`: a gateway that is away is tried for as long as for a decision.
+        """
+        answer = await self.caller.read(RECEIPT_PATH.format(seq=seq), is_patient=is_patient)
         receipt = open_receipt(encode_canonical(answer.get("receipt", answer)), self.profile.keyring)
         if receipt.seq != seq:
             raise AnswerRefused(f"asked for entry {seq}, the gateway sent entry {receipt.seq}")

@@ -63,21 +63,33 @@ ADVICE: Mapping[str, str] = {
     "name_not_allowed": "Names beyond ASCII need an operator's word: tallystick scheme set SCHEME --unicode",
     "mode_not_allowed": "What is append-only is neither written nor deleted: --mode append, or --mode read",
     "ledger_disputed": "Two histories of this ledger are known and nothing is granted: ask its operator.",
-    "lease_unknown": "See what you hold: tallystick lease list",
+    "lease_unknown": "No such lease is known. What you hold: tallystick lease list; what others hold: tallystick wait",
     "lease_not_yours": "Only its holder may renew or release it: tallystick lease list",
     "lease_released": "It was released and does not come back: acquire again.",
     "lease_expired": "It ran out: stop the work it covered, then acquire again.",
-    "lease_transferred": "It was handed over and is another's now: tallystick lease list",
+    "lease_transferred": "It was handed over and is another's now: stop the work it covered.",
     "lease_changed": "It went over to another mode under another id: tallystick lease list",
     "lease_mismatch": "Name exactly the resources it was granted for: tallystick lease list",
     "not_holder": "You hold no lease on exactly these resources: tallystick lease list",
     "not_offered": "Nobody offers you this lease: its holder does that with tallystick lease transfer",
-    "hold_exceeded": "It had its longest time and others wait: let it end, then queue again with --wait 60s.",
+    "hold_exceeded": "It had its longest time and others wait: let it end, then tallystick lease acquire … --wait 60s",
     "too_many_held": "This key holds as much as one key may: give something back, see tallystick lease list",
     "ticket_unknown": "There is no such ticket, or it ended a day ago: queue again.",
     "ticket_not_yours": "The ticket is another key's: see tallystick wait",
     "ticket_ended": "It was served, cancelled, or not claimed in time: see tallystick lease list, or queue again.",
     "decision_failed": "The gateway could not decide, and granted nothing: tell its operator the entry's number.",
+}
+# Where another entry than the usual one says no, and the usual advice would not work there.
+_ADVICE_THERE: Mapping[tuple[str, str], str] = {
+    ("transfer.refused", "lease_not_yours"): "Only its holder, or an operator, may hand it over: tallystick wait",
+    ("transfer.refused", "not_offered"): "That key holds the lease already.",
+    ("transfer.refused", "token_stale"): "That is not the token of this lease: see tallystick wait",
+    ("acceptance.refused", "lease_transferred"): "It was accepted already, by you or by another: tallystick lease list",
+    **{
+        ("acceptance.refused", f"lease_{how}"): "The offer ended with the lease: acquire it, or ask who has it: "
+        "tallystick wait"
+        for how in ("released", "expired", "broken", "changed")
+    },
 }
 _KINDS: tuple[tuple[type[ClientError], int], ...] = (
     (Deadlock, DEADLOCK),
@@ -127,11 +139,23 @@ def explain(error: ClientError) -> str:
     if isinstance(error, StillWaiting):
         return _explain_waiting(error)
     if isinstance(error, Refused):
-        say = _SENTENCES.get(error.error)
-        if say is not None:
-            return say(error)
-        return f"refused: {shown(error.error)} (entry {error.receipt.seq}). {ADVICE.get(error.error, '')}".strip()
+        return _explain_refusal(error)
     return "\n".join(shown(line) for line in str(error).splitlines())
+
+
+def _explain_refusal(refused: Refused) -> str:
+    advice = _ADVICE_THERE.get((_entry_of(refused), refused.error))
+    say = _SENTENCES.get(refused.error)
+    if say is not None and advice is None:
+        return say(refused)
+    ended = "" if refused.ended_seq is None else f"; it ended with entry {refused.ended_seq}"
+    why = f"refused: {shown(refused.error)} (entry {refused.receipt.seq}{ended})."
+    return f"{why} {advice or ADVICE.get(refused.error, '')}".strip()
+
+
+def _entry_of(refused: Refused) -> str:
+    """Return which kind of entry says no, such as renewal.refused: it tells what was asked for."""
+    return refused.receipt.type.split("/")[1]
 
 
 def _explain_held(held: LeaseHeld) -> str:
@@ -213,7 +237,18 @@ def _explain_waiting(waiting: StillWaiting) -> str:
 
 
 def _again(refused: InTheWay) -> str:
-    return f"Try again in {refused.retry_after_ms} ms, wait in line with --wait 60s, or see who waits: tallystick wait"
+    """What to do when others are in the way; only who acquires can stand in line."""
+    after = f"in {refused.retry_after_ms} ms"
+    match _entry_of(refused):
+        case "lease.refused":
+            return f"Try again {after}, wait in line with --wait 60s, or see who waits: tallystick wait"
+        case "renewal.refused":
+            return (
+                f"The lease is as it was. Ask again {after}, or release it and stand in line with tallystick lease "
+                f"acquire … --wait 60s. Who waits: tallystick wait"
+            )
+        case _:
+            return f"Ask again {after}; the offer stands until the lease ends. Who waits: tallystick wait"
 
 
 def _who(did: str, name: str | None) -> str:

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from gateway.actions import ACTIONS
 from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT, Agent, SeenLease, Tokened
-from gateway.client.errors import NotHeld, StillWaiting
+from gateway.client.errors import NotHeld, RequestRejected, StillWaiting
 from gateway.client.exits import DONE, shown
 from gateway.client.line import poll_until
 from gateway.client.outcome import add_receipt, check_receipt_path, done
@@ -33,6 +33,7 @@ from gateway.client.words import shown_moment, texts
 from verifier.entries import (
     ACTION_BODIES,
     DID,
+    HOLDING,
     LEASE_ID,
     MODES,
     REASON_CODE,
@@ -128,7 +129,7 @@ def _add_compared(parser: argparse.ArgumentParser, *, is_required: bool) -> None
     parser.add_argument(
         "--token", type=int, required=is_required, metavar="N",
         help="the fencing token you saw: nothing happens when another lease is there by now"
-        + ("" if is_required else " (default: that of this key's own lease; with it, name the lease by its id)"),
+        + ("" if is_required else " (default: that of the lease you name; with it, name the lease by its id)"),
     )  # fmt: skip
     parser.add_argument("--reason", required=True, metavar="CODE", help=f"why: {REASON_CODE.bound}")
     parser.add_argument(
@@ -171,8 +172,9 @@ async def _queue(agent: Agent, arguments: argparse.Namespace) -> Grant:
 
 async def _renew(arguments: argparse.Namespace) -> int:
     async with patient(arguments.home) as agent:
-        lease, _ = await _find_lease(agent, arguments.resources)
-        grant = await agent.renew(lease.lease_id, mode=arguments.mode, ttl_ms=arguments.ttl)
+        names = tuple(arguments.resources)
+        lease_id = names[0] if _is_id(names) else (await _find_lease(agent, names))[0].lease_id
+        grant = await agent.renew(lease_id, mode=arguments.mode, ttl_ms=arguments.ttl)
     return done("lease", arguments, grant.receipt)
 
 
@@ -180,7 +182,7 @@ async def _release(arguments: argparse.Namespace) -> int:
     async with patient(arguments.home) as agent:
         lease_id, names = arguments.lease, tuple(arguments.resources)
         if lease_id is None:
-            lease, names = await _find_lease(agent, names)
+            lease, names = await _named_lease(agent, names)
             lease_id = lease.lease_id
         receipt = await agent.release(names, lease_id)
     return done("lease", arguments, receipt)
@@ -199,9 +201,9 @@ async def _transfer(arguments: argparse.Namespace) -> int:
 
 async def _lease_to_transfer(agent: Agent, arguments: argparse.Namespace) -> Tokened:
     if arguments.token is None:
-        return (await _find_lease(agent, arguments.resources))[0]
+        return (await _named_lease(agent, arguments.resources))[0]
     _check_token(arguments.token)
-    if len(arguments.resources) != 1 or not LEASE_ID.check(arguments.resources[0]):
+    if not _is_id(arguments.resources):
         raise Malformed("with --token name the lease by its id, such as L42")
     return SeenLease(arguments.resources[0], arguments.token)
 
@@ -247,32 +249,49 @@ async def _list(arguments: argparse.Namespace) -> int:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
+def _is_id(names: Sequence[str]) -> bool:
+    return len(names) == 1 and LEASE_ID.check(names[0])
+
+
+async def _named_lease(agent: Agent, names: Sequence[str]) -> tuple[Tokened, tuple[str, ...]]:
+    """Return the lease meant and its resources; named by its id it may have ended, and the gateway will say how."""
+    return await _lease_of_id(agent, names[0]) if _is_id(names) else await _find_lease(agent, names)
+
+
+async def _lease_of_id(agent: Agent, lease_id: str) -> tuple[Tokened, tuple[str, ...]]:
+    """Return what the verified entry that began a lease says; one that nothing began is refused with a receipt."""
+    try:
+        began = await agent.receipt(int(lease_id[1:]), is_patient=True)
+    except RequestRejected:  # no such entry, or none for this key: the question below is answered all the same
+        began = None
+    if began is not None and began.type in HOLDING and began.leaf.text("leaseId") == lease_id:
+        return SeenLease(lease_id, began.leaf.number("fencingToken")), began.resources
+    grant = await agent.renew(lease_id)
+    return grant, grant.resources
+
+
 async def _find_lease(agent: Agent, names: Sequence[str]) -> tuple[SeenLease, tuple[str, ...]]:
-    """Return the lease meant and its resources: by its id, or by naming all it is on (in any order).
+    """Return the live lease of this key that is on exactly `names`, in any order, and its resources.
 
     The list is unverified; a lie in it costs a refusal or names a lease of our own, and the receipt says which.
     """
+    for name in names:
+        check_resource(name)
     leases = await agent.leases(is_patient=True)
-    found = [lease for lease in leases if _is_meant(lease, names)]
+    found = [lease for lease in leases if set(names) == set(texts(lease.get("resources")))]
     if len(found) == 1:
         token = found[0].get("fencingToken")
         seen = SeenLease(str(found[0].get("leaseId")), token if isinstance(token, int) else 0)
         return seen, texts(found[0].get("resources"))
-    for name in names:
-        if not LEASE_ID.check(name):
-            check_resource(name)
     if found:
         ids = ", ".join(f"{lease.get('leaseId')} ({shown(str(lease.get('mode')))})" for lease in found)
         raise NotHeld(f"this key holds more than one lease on {' '.join(names)}: name one by its id, {ids}")
     held = ", ".join(shown(" ".join(texts(lease.get("resources")))) for lease in leases)
     raise NotHeld(
         f"this key holds no lease that is exactly {' '.join(names)}; it holds: {held or 'nothing'}.\n"
-        "It may have run out; acquire again."
+        "It may have run out, been broken or been handed over. Named by its id, such as L42, it says how it ended; "
+        "or acquire again."
     )
-
-
-def _is_meant(lease: JsonObject, names: Sequence[str]) -> bool:
-    return list(names) == [lease.get("leaseId")] or set(names) == set(texts(lease.get("resources")))
 
 
 def _reason(arguments: argparse.Namespace) -> str:

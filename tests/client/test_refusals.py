@@ -41,8 +41,10 @@ from gateway.client.line import queued
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.words import error_facts
 from gateway.core.refusal import TABLE
+from gateway.web.problem import ROWS
 from tests.client.desk import Decision
 from tests.client.world import ALICE, BOB, FILE, NOW_MS, Book, LocalGateway, ManualClock
+from verifier.entries import MemberError, check_body
 from verifier.wire import JsonObject
 
 TTL_MS = 30_000
@@ -69,14 +71,19 @@ def acquire(error: str, number: int, members: JsonObject, wait: bool = False) ->
     return "lease.refused", {**asked, "error": error, "number": number, **members}
 
 
-async def receipt_of(decision: Decision, wait: bool = False) -> VerifiedReceipt:
-    """Let the little gateway decide so, and return the receipt after the client has verified it."""
+async def receipt_of(
+    decision: Decision, wait: bool = False, asked: tuple[str, JsonObject] | None = None
+) -> VerifiedReceipt:
+    """Let the little gateway decide so, and return the receipt after the client has verified it.
+
+    `asked`: another action than an acquire, and its members.
+    """
     gateway = LocalGateway(Book(), ManualClock())
     async with gateway.agent(BOB) as bob, gateway.agent() as agent:
         await bob.acquire("repo:first")
         gateway.desk.script = [decision]
         body: JsonObject = {"resource": FILE, "ttlMs": TTL_MS, **({"wait": True} if wait else {})}
-        return (await agent.caller.decide("lease.acquire", body)).receipt
+        return (await agent.caller.decide(*(asked or ("lease.acquire", body)))).receipt
 
 
 async def refused(decision: Decision, wait: bool = False) -> Refused:
@@ -157,6 +164,71 @@ async def test_a_place_that_is_kept_is_no_refusal() -> None:
     assert (exit_code_of(waiting), code_name(waiting)) == (HELD, "still_waiting")
     told = error_facts(waiting)
     assert (told["error"], told["ticketId"], told["position"]) == ("still_waiting", "T2", 4)
+
+
+LEASE: JsonObject = {"leaseId": "L1", "ttlMs": TTL_MS}
+OTHER_DOORS: dict[str, tuple[str, JsonObject, str]] = {
+    "renewal.refused": ("lease.renew", LEASE | {"mode": "write"}, "release it and stand in line"),
+    "acceptance.refused": ("lease.accept", LEASE, "the offer stands until the lease ends"),
+}
+
+
+@pytest.mark.parametrize("entry", OTHER_DOORS)
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"error": "lease_held", "number": 408, **HOLDER},
+        {"error": "queued", "number": 501, "ahead": AHEAD, **ADVISED},
+        {"error": "lock_delayed", "number": 415, "holder": BOB.did, "delayUntilMs": UNTIL_MS, "endedSeq": 1, **ADVISED},
+    ],
+    ids=["held", "queued", "delayed"],
+)
+async def test_who_can_not_stand_in_line_is_not_told_to(entry: str, members: JsonObject) -> None:
+    """A renewal and an acceptance never queue, so their commands have no --wait."""
+    action, asked, advice = OTHER_DOORS[entry]
+    text = explain(refusal_of(await receipt_of((entry, asked | members), asked=(action, asked))))
+    assert advice in text
+    assert "1234 ms" in text
+    assert "wait in line with --wait" not in text
+
+
+THERE = [
+    ("lease.transfer", "transfer.refused", "not_offered", 416, "holds the lease already"),
+    ("lease.transfer", "transfer.refused", "token_stale", 413, "not the token of this lease"),
+    ("lease.transfer", "transfer.refused", "lease_not_yours", 403, "or an operator, may hand it over"),
+    ("lease.accept", "acceptance.refused", "lease_transferred", 411, "It was accepted already"),
+    ("lease.accept", "acceptance.refused", "lease_broken", 410, "The offer ended with the lease"),
+]
+
+
+@pytest.mark.parametrize(("action", "entry", "error", "number", "advice"), THERE)
+async def test_advice_is_for_what_was_asked(action: str, entry: str, error: str, number: int, advice: str) -> None:
+    handing: JsonObject = {"leaseId": "L1", "seenToken": 17, "toDid": BOB.did, "reason": "shift-over"}
+    asked = handing if action == "lease.transfer" else LEASE
+    receipt = await receipt_of((entry, {**asked, "error": error, "number": number}), asked=(action, asked))
+    assert advice in explain(refusal_of(receipt))
+
+
+async def test_the_entry_that_ended_it_is_told() -> None:
+    told: JsonObject = LEASE | {"error": "lease_transferred", "number": 411, "endedSeq": 1}
+    receipt = await receipt_of(("renewal.refused", told), asked=("lease.renew", LEASE))
+    assert explain(refusal_of(receipt)).startswith("refused: lease_transferred (entry 2; it ended with entry 1). ")
+
+
+EXCLUSIVE: list[JsonObject] = [
+    {"resource": "a:a", "resources": ["a:b"]},
+    {"resource": "a:a", "giveUpMs": 5_000},
+    {"resources": [f"a:{number}" for number in range(17)], "wait": True},
+]
+
+
+@pytest.mark.parametrize("members", EXCLUSIVE)
+def test_members_that_exclude_each_other_are_told_what_to_do_in_the_detail(members: JsonObject) -> None:
+    """No one piece of advice fits them all: one of two names, a time without a wait, too many names to wait for."""
+    body: JsonObject = {"ledger": "gateway.example/main", "actorDid": ALICE.did, **members}
+    with pytest.raises(MemberError, match=r"leave one out|leave it out|name fewer") as conflict:
+        check_body("lease.acquire", body)
+    assert (conflict.value.code, ROWS["member_conflict"].advice) == ("member_conflict", "Do what the detail says.")
 
 
 @pytest.mark.parametrize("name", [row.name for row in TABLE if row.is_receipted])
