@@ -389,6 +389,7 @@ def first_violation(change: Change, seeds: Sequence[int]) -> Any:
 
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=str)
 def test_without_it_the_simulator_finds_the_violation(ablation: Ablation, monkeypatch: Patch) -> None:
+    """Scenarios L5 and L40, among others: without the compare-and-set two owners of one log write one number twice."""
     held = first_violation(ablation.change, SEEDS[:HELD])
     assert held is None, f"with {ablation.name}: {held.story()}"
     ablation.switch(monkeypatch)

@@ -37,6 +37,7 @@ def play(first: int, count: int) -> Counter[str]:
 
 @pytest.mark.parametrize("first", range(FIRST, SEEDS, CHUNK))
 def test_every_invariant_holds(first: int) -> None:
+    """Scenarios L5 and L40: some worlds have two gateways on one store, and calls of killed ones that come late."""
     assert play(first, CHUNK).total() > 20 * CHUNK, "something was decided"
 
 

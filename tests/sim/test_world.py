@@ -155,6 +155,7 @@ def test_what_the_stand_by_gets_later_is_durable_from_then_on() -> None:
 
 
 def test_two_connections_never_both_write() -> None:
+    """Scenarios L5 and L40: an owner that was replaced and wakes up again writes nothing."""
     one, _ = database()
     first, head = committed(one)
     second = one.connect()
