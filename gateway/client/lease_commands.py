@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
-import shlex
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -17,14 +16,13 @@ from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT, Agent, SeenLease,
 from gateway.client.errors import NotHeld, RequestRejected, StillWaiting
 from gateway.client.exits import DONE, shown
 from gateway.client.line import poll_until
-from gateway.client.outcome import add_receipt, check_receipt_path, done
+from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back
 from gateway.client.terminal import (
     OPERATOR_HELP,
     PROFILE_HELP,
     Handler,
     command_parser,
     duration_ms,
-    home_option,
     patient,
     sub_parser,
 )
@@ -145,8 +143,7 @@ def _add_compared(parser: argparse.ArgumentParser, *, is_required: bool) -> None
 async def _acquire(arguments: argparse.Namespace) -> int:
     async with patient(arguments.home) as agent:
         grant = await (_take(agent, arguments) if arguments.give_up is None else _queue(agent, arguments))
-    back = f"tallystick lease release {shlex.join(arguments.resources)}{home_option(arguments.home)}"
-    return done("lease", arguments, grant.receipt, f"Give it back with:  {back}")
+    return done("lease", arguments, grant.receipt, give_back(grant, arguments.home))
 
 
 async def _take(agent: Agent, arguments: argparse.Namespace) -> Grant:
@@ -213,8 +210,7 @@ async def _accept(arguments: argparse.Namespace) -> int:
         raise Malformed(f"the lease is named by its id: {LEASE_ID.bound}")
     async with patient(arguments.home) as agent:
         grant = await agent.accept(arguments.lease, ttl_ms=arguments.ttl)
-    back = f"tallystick lease release {shlex.join(grant.resources)}{home_option(arguments.home)}"
-    return done("lease", arguments, grant.receipt, f"Give it back with:  {back}")
+    return done("lease", arguments, grant.receipt, give_back(grant, arguments.home))
 
 
 async def _break(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,8 @@ from pathlib import Path
 from gateway.client.exits import DONE, PROFILE
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
+from gateway.client.terminal import home_option
+from gateway.client.trust import Grant
 from gateway.client.words import facts, sentence
 from verifier.wire import JsonObject, Malformed
 
@@ -40,6 +42,11 @@ def done(
     if next_step:
         print(next_step)
     return code
+
+
+def give_back(grant: Grant, home: Path) -> str:
+    """Return the next step of a holder, by the lease's id: of two leases on the same names it means this one."""
+    return f"Give it back with:  tallystick lease release {grant.lease_id}{home_option(home)}"
 
 
 def add_receipt(parser: argparse.ArgumentParser) -> None:

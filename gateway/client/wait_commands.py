@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 
 from gateway.actions import ACTIONS
 from gateway.client.agent import Agent
 from gateway.client.errors import StillWaiting
 from gateway.client.exits import DONE
 from gateway.client.line import HOLD_MS, poll_until
-from gateway.client.outcome import add_receipt, check_receipt_path, done
-from gateway.client.terminal import Handler, add_home, command_parser, duration_ms, home_option, patient
+from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back
+from gateway.client.terminal import Handler, add_home, command_parser, duration_ms, patient
 from gateway.client.trust import Grant
 from gateway.client.words import deadlock_line, objects, wait_lines
 from verifier.entries import TICKET_ID, check_resource
@@ -72,8 +71,7 @@ async def _claim(arguments: argparse.Namespace) -> int:
         answer = await poll_until(agent, ticket_id, agent.clock.steady_ms() + arguments.wait)
     if not isinstance(answer, Grant):
         raise StillWaiting(answer)
-    back = f"tallystick lease release {shlex.join(answer.resources)}{home_option(arguments.home)}"
-    return done("wait claim", arguments, answer.receipt, f"Give it back with:  {back}")
+    return done("wait claim", arguments, answer.receipt, give_back(answer, arguments.home))
 
 
 def cancel_parser() -> tuple[argparse.ArgumentParser, Handler]:
