@@ -49,8 +49,8 @@ def is_hold_exceeded(state: State, lease: Lease) -> bool:
 
 
 def is_too_much(state: State, ask: Ask) -> bool:
-    """Say whether an actor would hold more names than anybody may."""
-    return state.held.get(ask.actor, 0) + len(ask.names) > state.numbers["heldPerPrincipal"]
+    """Say whether an actor would hold more names than anybody may, or keep them closed for others."""
+    return state.held(ask.actor) + len(ask.names) > state.numbers["heldPerPrincipal"]
 
 
 def lease_ask(lease: Lease, mode: str = "") -> Ask:

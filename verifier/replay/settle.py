@@ -7,6 +7,8 @@ Source: docs/protocol.md 23.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from verifier.entries import may_share
@@ -29,66 +31,91 @@ class Call(NamedTuple):
 
 
 class Line:
-    """Those in line, as far as something has changed for them."""
+    """Those in line, as far as something has changed for them: one upward pass over their numbers.
 
-    __slots__ = ("_keys", "_last", "_state")
+    The entries that it calls for come while it is under way, so it lasts from one that changes something until nobody
+    is left to look at. Meanwhile nobody joins or leaves, and each key is looked up once.
+    """
+
+    __slots__ = ("_at", "_first", "_keys", "_numbers", "_state", "_told")
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._keys: dict[str, None] = {}
-        self._last = -1  # all up to this number were looked at since everybody was at rest
+        self._numbers: list[int] = []  # a heap: whom to look at
+        self._told: set[int] = set()  # all that were on it
+        self._keys: set[str] = set()  # whoever is on these has been found
+        self._first: dict[str, str] = {}  # by key, whose ticket of one name was met first where nobody shares
+        self._at = -1  # the number looked at last
 
     def next(self) -> Call | None:
         """Return what has to come next, None when all who are concerned have to go on waiting."""
-        state = self._state
-        for thing in state.take_stirred():
-            self._keys.update(dict.fromkeys(thing.keys))
-        known = -1
-        while known != len(self._keys):  # whoever comes to be passed over lets those behind it go first
-            known = len(self._keys)
-            call = self._pass()
+        self._take_in()
+        while self._numbers:
+            ticket = self._state.ticket.get(self._numbers[0])
+            call = None if ticket is None else self._look(ticket)
             if call is not None:
-                return call
+                return call  # looked at once more when that has come
+            heappop(self._numbers)
         self.rest()
         return None
 
-    def _pass(self) -> Call | None:
-        """Look at all who are concerned, the lowest number first."""
-        state = self._state
-        first: dict[str, str] = {}  # by key, whose ticket of one name was met first where nobody shares
-        for ticket in self._concerned():
-            key = ticket.keys[0]
-            if ticket.is_single and first.get(key, ticket.actor) != ticket.actor and not ticket.is_passed:
-                continue  # behind that one, however long the line is
-            call = self._look(ticket)
-            if call is not None:
-                return call
-            if ticket.is_single and not ticket.is_passed and not may_share(state.schemes.class_of(key), "read", "read"):
-                first.setdefault(key, ticket.actor)
-        return None
+    def rest(self) -> None:
+        """Nobody has to be looked at until something changes."""
+        self._numbers.clear()
+        self._told.clear()
+        self._keys.clear()
+        self._first.clear()
+        self._at = -1
+
+    def _take_in(self) -> None:
+        """Find whom it concerns what has changed."""
+        stirred, summoned = self._state.take_changes()
+        for ticket in summoned:  # perhaps not for the first time
+            heappush(self._numbers, ticket.seq)
+            self._told.add(ticket.seq)
+        if stirred or summoned:
+            self._add(self._state.passed)
+        for thing in stirred:
+            self._concern(thing.keys)
+
+    def _concern(self, keys: tuple[str, ...]) -> None:
+        """Look at those on these names, and at those on the names of a ticket for several among them."""
+        near = self._on(keys)
+        further = [other for ticket in near if not ticket.is_single for other in self._on(ticket.keys)]
+        self._add((*near, *further))
+
+    def _on(self, keys: tuple[str, ...]) -> list[Ticket]:
+        new = [key for key in keys if key not in self._keys]
+        self._keys.update(new)
+        return [ticket for key in new for ticket in self._state.tickets.near(key)]
+
+    def _add(self, tickets: Iterable[Ticket]) -> None:
+        for ticket in tickets:
+            if ticket.seq > self._at and ticket.seq not in self._told:
+                self._told.add(ticket.seq)
+                heappush(self._numbers, ticket.seq)
 
     def _look(self, ticket: Ticket) -> Call | None:
         """Return what has to come for one ticket."""
-        state = self._state
+        state, key = self._state, ticket.keys[0]
         if ticket.is_offered or not state.is_live(ticket):
             return None
-        if ticket.first_since_ms is None and not ticket.is_single and is_first(state, ticket):
-            ticket.first_since_ms = state.now_ms
         if ticket.passes >= state.numbers["passesMax"] and may_reserve(state, ticket):
             return Call("wait.reserved", ticket)
-        # An offer frees nothing, so whoever was before it need not be looked at again.
-        if ticket.seq <= self._last or not self._may_offer(ticket):
+        if ticket.seq < self._at:  # an offer frees nothing for who was before it
             return None
-        self._last = ticket.seq - 1
-        return Call("wait.offered", ticket)
-
-    def rest(self) -> None:
-        """Nobody has to be looked at until something changes."""
-        self._keys.clear()
-        self._last = -1
+        self._at = ticket.seq
+        if ticket.first_since_ms is None and not ticket.is_single and is_first(state, ticket):
+            ticket.first_since_ms = state.now_ms
+        if ticket.is_single and self._first.get(key, ticket.actor) != ticket.actor and not ticket.is_passed:
+            return None  # behind that one, however long the line is
+        may_offer = self._may_offer(ticket)
+        if ticket.is_single and not ticket.is_passed and not may_share(state.schemes.class_of(key), "read", "read"):
+            self._first.setdefault(key, ticket.actor)
+        return Call("wait.offered", ticket) if may_offer else None
 
     def _may_offer(self, ticket: Ticket) -> bool:
-        """Say whether a ticket has to be offered; note when it is passed over."""
+        """Say whether a ticket has to be offered; when it comes to be passed over, that concerns those behind it."""
         state, was_passed = self._state, ticket.is_passed
         ticket.is_passed = False
         state.passed.pop(ticket, None)
@@ -99,18 +126,8 @@ class Line:
         ticket.is_passed = True
         state.passed[ticket] = None
         if not was_passed:
-            self._keys.update(dict.fromkeys(ticket.keys))
+            self._concern(ticket.keys)
         return False
-
-    def _concerned(self) -> list[Ticket]:
-        """Return the tickets that a change may let go first, the lowest number first."""
-        if not self._keys:
-            return []
-        state = self._state
-        found = {ticket: None for key in self._keys for ticket in state.tickets.near(key)}
-        for ticket in [ticket for ticket in found if not ticket.is_single]:
-            found.update({it: None for key in ticket.keys for it in state.tickets.near(key)})
-        return sorted(found | state.passed, key=lambda ticket: ticket.seq)
 
 
 def may_reserve(state: State, ticket: Ticket) -> bool:
@@ -140,3 +157,5 @@ def pass_by(state: State, taken: Ask, number: int | None) -> None:
         is_before = not ticket.is_offered and (number is None or ticket.seq < number)
         if not ticket.is_single and is_before and state.is_live(ticket):
             ticket.passes += 1
+            if ticket.passes == state.numbers["passesMax"]:
+                state.summon(ticket)

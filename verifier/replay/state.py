@@ -44,23 +44,32 @@ class State:
         self.leases_of: dict[str, dict[Lease, None]] = {}
         self.tickets_of: dict[str, dict[Ticket, None]] = {}
         self.passed: dict[Ticket, None] = {}  # those that were passed over
-        self.held: dict[str, int] = {}  # by actor, how many names its leases have
+        self._held: dict[str, int] = {}  # by actor, how many names its leases have
+        self._delays_of: dict[str, dict[Delay, None]] = {}  # by actor, what its leases left behind
         self.edges: dict[str, Edge] = {}  # by actor, the refused acquire for which it counts as waiting
         self.token = 0  # the last one
         self.now_ms = 0  # of the entry that is looked at
         self.holiday_ms = 0  # until when nothing lapses
         self.is_disputed = False
         self._count = 0
-        self._stirred: list[Thing] = []  # what began, ended or was offered since those in line were looked at
+        # What has changed since those in line were looked at, and the tickets that have to be looked at themselves.
+        self._stirred: list[Thing] = []
+        self._summoned: list[Ticket] = []
 
     def stir(self, thing: Thing) -> None:
         """Something has changed that may concern those in line, if there are any."""
         if self.ticket:
             self._stirred.append(thing)
 
-    def take_stirred(self) -> list[Thing]:
-        stirred, self._stirred = self._stirred, []
-        return stirred
+    def summon(self, ticket: Ticket) -> None:
+        """A ticket has to be looked at, though nothing has changed for others."""
+        self._summoned.append(ticket)
+
+    def take_changes(self) -> tuple[list[Thing], list[Ticket]]:
+        """Return what was stirred and who was summoned since this was asked last."""
+        changes = self._stirred, self._summoned
+        self._stirred, self._summoned = [], []
+        return changes
 
     def end_ms(self, thing: Thing) -> int:
         """Return the effective end."""
@@ -91,6 +100,11 @@ class State:
         """Return how the lease or ticket of an id ended, as long as that is told."""
         return self.endings.of(name, self.now_ms)
 
+    def held(self, actor: str) -> int:
+        """Return how many names an actor's leases have, with those that they keep closed for others after a bad end."""
+        delayed = (len(delay.names) for delay in self._delays_of.get(actor, ()) if self.is_live(delay))
+        return self._held.get(actor, 0) + sum(delayed)
+
     def holds(self, actor: str) -> bool:
         """Say whether an actor has a live lease."""
         return any(self.is_live(lease) for lease in self.leases_of.get(actor, ()))
@@ -106,7 +120,7 @@ class State:
         self.lease[lease.seq] = lease
         self.leases.add(lease, lease.keys)
         self.leases_of.setdefault(lease.actor, {})[lease] = None
-        self.held[lease.actor] = self.held.get(lease.actor, 0) + len(lease.names)
+        self._held[lease.actor] = self._held.get(lease.actor, 0) + len(lease.names)
         self.stampede.forget(lease.actor, lease.names)
         self.edges.pop(lease.actor, None)
         self.stir(lease)
@@ -119,9 +133,9 @@ class State:
         self.leases_of[lease.actor].pop(lease, None)
         if not self.leases_of[lease.actor]:
             del self.leases_of[lease.actor]
-        self.held[lease.actor] -= len(lease.names)
-        if not self.held[lease.actor]:
-            del self.held[lease.actor]
+        self._held[lease.actor] -= len(lease.names)
+        if not self._held[lease.actor]:
+            del self._held[lease.actor]
         self._note(f"L{lease.seq}", lease.actor, how, seq)
         if how == "broken":
             self._note(f"B{lease.token}", lease.actor, how, seq)
@@ -130,6 +144,7 @@ class State:
 
     def delay(self, delay: Delay) -> None:
         self.delays.add(delay, delay.keys)
+        self._delays_of.setdefault(delay.actor, {})[delay] = None
         self._count += 1
         heappush(self._ending, (delay.end_ms, self._count, delay))
 
@@ -139,6 +154,9 @@ class State:
             return None
         delay = heappop(self._ending)[2]
         self.delays.remove(delay, delay.keys)
+        del self._delays_of[delay.actor][delay]
+        if not self._delays_of[delay.actor]:
+            del self._delays_of[delay.actor]
         self.stir(delay)
         return delay
 
@@ -150,7 +168,7 @@ class State:
         self.ticket[ticket.seq] = ticket
         self.tickets.add(ticket, ticket.keys)
         self.tickets_of.setdefault(ticket.actor, {})[ticket] = None
-        self.stir(ticket)
+        self.summon(ticket)  # behind all others
 
     def unqueue(self, ticket: Ticket, how: str, seq: int) -> None:
         """A ticket ends by the entry `seq`."""
