@@ -14,11 +14,13 @@ House rules of this file:
 
 * Every fact comes from a verified leaf, included or better. A receipt is public and therefore no ticket: the caller
   proves to be its actor by answering a fresh challenge, or by having signed this very write.
-* Refused is a lower token of *another* actor, on a lease that overlaps the one shown, in a mode that may not share with
-  it: two such leases never live together, so the older one had ended before the newer one began. One's own older
-  receipt is no danger to oneself.
+* Refused is a lease unless its token is above that of every lease of *another* actor recorded here that overlaps it,
+  in any of its names, in modes that may not share: two such leases never live together, so the older one had ended
+  before the newer one began. One's own older receipt is no danger to oneself.
+* Every name of a lease is recorded and compared, whichever of them covers the object: the lease is over as a whole.
 * Names are compared as the ledger compares them: sub-trees cover what lies below, and a scheme that folds case (the
-  leaf says so) has one key for both spellings.
+  leaf says so) has one key for both spellings. A scheme may change between two leases, though not while one lives:
+  if either leaf folds, the names are compared folded, and only what both classes share is shared.
 * A lease permits what is no more than its mode: read < append < write < delete.
 * Recorded before the write and durable (fsync) before `permit` is entered: after a crash the guard knows more than was
   written, never less.
@@ -33,7 +35,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -52,19 +54,23 @@ from verifier.wire import encode_canonical
 CHALLENGES_MAX = 4_096  # open ones; the oldest is forgotten, and its caller asks for another
 # A holiday (30 s) and the two clocks (30 s) may put the effective end later than the printed one.
 LATE_MS = 60_000
-# `resource` is the key of a leased name.
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS pinned (ledger TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS fence (
-    resource TEXT NOT NULL, class TEXT NOT NULL, mode TEXT NOT NULL, actor TEXT NOT NULL, token INTEGER NOT NULL,
-    PRIMARY KEY (resource, class, mode, actor)
-) STRICT, WITHOUT ROWID;
-"""
+# The number of this schema, in the file. Version 0 kept one name of each set.
+_VERSION = 2
+# `resource` is the key of a leased name; `folded` is what it is found by: the same with A to Z lowered in any case.
+_SCHEMA = (
+    "CREATE TABLE pinned (ledger TEXT NOT NULL) STRICT",
+    """CREATE TABLE fence (
+    folded TEXT NOT NULL, resource TEXT NOT NULL, is_folding INTEGER NOT NULL, class TEXT NOT NULL, mode TEXT NOT NULL,
+    actor TEXT NOT NULL, token INTEGER NOT NULL,
+    PRIMARY KEY (folded, resource, is_folding, class, mode, actor)
+) STRICT, WITHOUT ROWID""",
+    f"PRAGMA user_version = {_VERSION}",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What a lease says about one object: `resource` is the leased name that covers it."""
+    """What a lease says about one of its names; `is_folding`: its scheme folds case."""
 
     resource: str
     scheme_class: str
@@ -80,6 +86,11 @@ class Permit:
     def covers(self, object_name: str) -> bool:
         """Say whether this lease covers an object: the same name, or one inside its sub-tree (`…/**`)."""
         return covers(self.key, key_of(object_name, self.is_folding))
+
+    def overlaps(self, key: str, is_folding: bool) -> bool:
+        """Say whether a name of another lease, given by its key, may mean what this one means: folded if either is."""
+        is_folding = is_folding or self.is_folding
+        return overlaps(key_of(key, is_folding), key_of(self.resource, is_folding))
 
     def may_share(self, scheme_class: str, mode: str) -> bool:
         """Say whether another lease may live beside it, by the classes that both leaves name."""
@@ -120,7 +131,7 @@ def sign_write(key: SigningKey, content: bytes, resource: str, receipt: bytes) -
 
 
 class FenceGuard:
-    """Remembers, per key of a leased name, class and mode, the newest tokens shown; pinned to one ledger for ever.
+    """Remembers, per key of a leased name, folding, class and mode, the newest tokens; pinned to one ledger for ever.
 
     `path` is a file of its own (made on first use); without one the memory ends with the process, which is right only
     when the protected thing does too. Blocking: a permit costs one fsync and keeps other processes on the same file
@@ -145,9 +156,13 @@ class FenceGuard:
         self._memory = sqlite3.connect(
             ":memory:" if path is None else path, isolation_level=None, timeout=busy_ms / 1000
         )
-        self._memory.execute("PRAGMA synchronous = FULL")
-        self._memory.executescript(_SCHEMA)
-        self._pin(f"{origin} {genesis.hex()}")
+        # After FULL, a power cut may bring back the journal that was just deleted, and with it the memory of before.
+        self._memory.execute("PRAGMA synchronous = EXTRA")
+        try:
+            self._open(f"{origin} {genesis.hex()}")
+        except BaseException:
+            self._memory.close()
+            raise
 
     def challenge(self) -> str:
         """Return a fresh challenge; it can be answered once."""
@@ -174,41 +189,40 @@ class FenceGuard:
         `resource` is the object, or a whole sub-tree of objects (`…/**`) when all of it is touched.
         """
         verified = open_receipt(receipt, self._keyring)
-        permit = self._permit_of(verified, resource)
-        if MODES.index(permit.mode) < MODES.index(mode):
-            raise Fenced(f"the lease of entry {verified.seq} is for {permit.mode}, not for {mode}")
+        permits = self._permits_of(verified, resource)
+        if MODES.index(permits[0].mode) < MODES.index(mode):
+            raise Fenced(f"the lease of entry {verified.seq} is for {permits[0].mode}, not for {mode}")
         self._check_proof(verified, receipt, resource, proof)
-        with self._admitted(permit):
+        with self._admitted(permits):
             yield verified
 
-    def check_token_between_trusted_callers(self, permit: Permit, resource: str) -> None:
-        """The same rule for a bare number, without any proof.
+    def check_token_between_trusted_callers(self, permits: Sequence[Permit], resource: str) -> None:
+        """The same rule for a bare number, without any proof; `permits` has one row for each name of the lease.
 
         Anybody can name a number: for callers in one process that trust each other, never for one that came over a
         network.
         """
-        if not permit.covers(resource):
-            raise Fenced(f"a lease on {permit.resource} does not cover {resource}")
-        with self._admitted(permit):
+        if not any(permit.covers(resource) for permit in permits):
+            raise Fenced(f"a lease on {', '.join(permit.resource for permit in permits)} does not cover {resource}")
+        with self._admitted(permits):
             return
 
     def close(self) -> None:
         """Close the file."""
         self._memory.close()
 
-    def _permit_of(self, verified: VerifiedReceipt, resource: str) -> Permit:
+    def _permits_of(self, verified: VerifiedReceipt, resource: str) -> tuple[Permit, ...]:
+        """Return what the lease says about each of its names, one of which covers the object."""
         leaf = verified.leaf
         if leaf.type not in HOLDING:
             raise Fenced(f"entry {leaf.seq} is {leaf.type}, which grants nothing")
         check_resource(resource)
-        # The widest name that covers the object: it says the most about whom this lease excludes.
-        names = sorted(verified.resources, key=lambda name: (name.count("/"), name))
-        permit = next((each for name in names if (each := _permit(verified, name)).covers(resource)), None)
-        if permit is None:
+        permits = _permits(verified)
+        if not any(permit.covers(resource) for permit in permits):
             raise Fenced(f"the lease of entry {leaf.seq} does not cover {resource}")
         if self._wall_ms() >= leaf.number("expiresAtMs") + LATE_MS:
             raise Fenced(f"the lease of entry {leaf.seq} ended: show the receipt of its newest renewal")
-        return permit
+        return permits
 
     def _check_proof(self, verified: VerifiedReceipt, receipt: bytes, resource: str, proof: Proof) -> None:
         if isinstance(proof, Answer):
@@ -222,22 +236,27 @@ class FenceGuard:
             raise Fenced("the caller did not prove to be the holder that the receipt names")
 
     @contextmanager
-    def _admitted(self, permit: Permit) -> Iterator[None]:
-        """One transaction: refuse or record, let the body work, commit (a token once seen stays seen)."""
-        self._begin()
-        try:
-            self._refuse_older(permit)
-            self._record(permit)
-        except BaseException:
-            self._memory.execute("ROLLBACK")
-            raise
-        self._memory.execute("COMMIT")
-        self._begin()
-        try:
-            self._refuse_older(permit)  # another process may have come between the two transactions
+    def _admitted(self, permits: Sequence[Permit]) -> Iterator[None]:
+        """One transaction: refuse or record, all names or none; then hold the lock while the body works.
+
+        What was recorded is durable before the body begins, and stays whatever becomes of the write.
+        """
+        with self._transaction():
+            self._refuse_older(permits)
+            self._record(permits)
+        with self._transaction():
+            self._refuse_older(permits)  # another process may have come between the two transactions
             yield
-        finally:
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._begin()
+        try:
+            yield
             self._memory.execute("COMMIT")
+        finally:
+            if self._memory.in_transaction:
+                self._memory.execute("ROLLBACK")
 
     def _begin(self) -> None:
         try:
@@ -245,54 +264,69 @@ class FenceGuard:
         except sqlite3.OperationalError as error:
             raise Fenced(f"the guard is busy with another write ({error}); try again") from error
 
-    def _refuse_older(self, permit: Permit) -> None:
-        names, first, last = _near(permit.key)
-        marks = ", ".join("?" * len(names))
-        rows = self._memory.execute(
-            f"SELECT resource, class, mode, actor, token FROM fence WHERE actor <> ? AND token > ? "
-            f"AND (resource IN ({marks}) OR resource >= ? AND resource < ?)",
-            (permit.actor, permit.token, *names, first, last),
-        )
-        for key, scheme_class, mode, actor, token in rows.fetchall():
-            if overlaps(key, permit.key) and not permit.may_share(scheme_class, mode):
-                raise Fenced(f"token {permit.token} is older than {token}, which {actor} has shown for {key}")
+    def _refuse_older(self, permits: Sequence[Permit]) -> None:
+        for permit in permits:
+            for key, is_folding, scheme_class, mode, actor, token in self._not_below(permit):
+                if not permit.may_share(scheme_class, mode) and permit.overlaps(key, bool(is_folding)):
+                    order = "older than" if token > permit.token else "the same as"
+                    raise Fenced(f"token {permit.token} is {order} {token}, which {actor} has shown for {key}")
 
-    def _record(self, permit: Permit) -> None:
+    def _not_below(self, permit: Permit) -> list[tuple[str, int, str, str, str, int]]:
+        """Return what others have shown, in tokens not below this one, near its name; a few rows too many."""
+        names, first, last = _near(key_of(permit.resource, True))
+        marks = ", ".join("?" * len(names))
+        return self._memory.execute(
+            "SELECT resource, is_folding, class, mode, actor, token FROM fence WHERE actor <> ? AND token >= ? "
+            f"AND (folded IN ({marks}) OR folded >= ? AND folded < ?)",
+            (permit.actor, permit.token, *names, first, last),
+        ).fetchall()
+
+    def _record(self, permits: Sequence[Permit]) -> None:
         """Keep the highest token of this actor, and forget actors that can't decide anything any more.
 
         Of one name, class and mode only the newest token matters, and, to its own actor, the newest of somebody else.
         """
-        place = (permit.key, permit.scheme_class, permit.mode)
-        self._memory.execute(
-            "INSERT INTO fence VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET token = max(token, excluded.token)",
-            (*place, permit.actor, permit.token),
+        places = [(key_of(p.resource, True), p.key, p.is_folding, p.scheme_class, p.mode) for p in permits]
+        self._memory.executemany(
+            "INSERT INTO fence VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET token = max(token, excluded.token)",
+            [(*place, permit.actor, permit.token) for place, permit in zip(places, permits, strict=True)],
         )
-        self._memory.execute(
-            "DELETE FROM fence WHERE resource = ? AND class = ? AND mode = ? AND actor NOT IN "
-            "(SELECT actor FROM fence WHERE resource = ? AND class = ? AND mode = ? ORDER BY token DESC LIMIT 2)",
-            (*place, *place),
+        place = "(folded, resource, is_folding, class, mode) = (?, ?, ?, ?, ?)"
+        self._memory.executemany(
+            f"DELETE FROM fence WHERE {place} AND actor NOT IN "
+            f"(SELECT actor FROM fence WHERE {place} ORDER BY token DESC LIMIT 2)",
+            [(*place, *place) for place in places],
         )
 
-    def _pin(self, ledger: str) -> None:
-        self._begin()
-        self._memory.execute("INSERT INTO pinned SELECT ? WHERE NOT EXISTS (SELECT 1 FROM pinned)", (ledger,))
-        (pinned,) = self._memory.execute("SELECT ledger FROM pinned").fetchone()
-        self._memory.execute("COMMIT")
+    def _open(self, ledger: str) -> None:
+        """Make the file or know it again, and pin it to its ledger."""
+        with self._transaction():
+            (version,) = self._memory.execute("PRAGMA user_version").fetchone()
+            (tables,) = self._memory.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not tables:
+                for statement in _SCHEMA:
+                    self._memory.execute(statement)
+                self._memory.execute("INSERT INTO pinned VALUES (?)", (ledger,))
+            elif version != _VERSION:
+                raise Fenced(
+                    f"the guard's file has schema {version}, and this guard reads {_VERSION}: an older one remembered "
+                    "one name of each set only; begin a new file once the leases that it has seen are over"
+                )
+            (pinned,) = self._memory.execute("SELECT ledger FROM pinned").fetchone()
         if pinned != ledger:
             raise Fenced(f"this guard's file belongs to the ledger {pinned}: tokens of two ledgers can't be compared")
 
 
-def _permit(verified: VerifiedReceipt, leased: str) -> Permit:
-    """Return what a verified lease says under one of its names; its leaf has a row for each scheme."""
+def _permits(verified: VerifiedReceipt) -> tuple[Permit, ...]:
+    """Return what a verified lease says under each of its names; its leaf has a row for each scheme."""
     leaf = verified.leaf
-    row = next(row for row in rows_of(leaf.value.get("schemes")) if row["name"] == scheme_of(leased))
-    return Permit(
-        leased,
-        str(row["class"]),
-        leaf.text("mode"),
-        leaf.actor,
-        leaf.number("fencingToken"),
-        row["isFolding"] is True,
+    rows = {row["name"]: row for row in rows_of(leaf.value.get("schemes"))}
+    mode, token = leaf.text("mode"), leaf.number("fencingToken")
+    return tuple(
+        Permit(name, str(row["class"]), mode, leaf.actor, token, row["isFolding"] is True)
+        for name in verified.resources
+        for row in (rows[scheme_of(name)],)
     )
 
 
