@@ -474,7 +474,7 @@ def test_ended_leases_leave_nothing_behind() -> None:
         assert entry.leaf is not None
         relations.open(entry.leaf) if entry.leaf.seq == 0 else list(relations.faults(entry.leaf, entry))
     state = relations.state
-    assert (state.lease, bool(state.leases), state.leases_of, state.held) == ({}, False, {}, {})
+    assert (state.lease, bool(state.leases), state.leases_of, state.names_held) == ({}, False, {}, {})
 
 
 def test_a_forged_ledger_does_not_fill_memory_with_complaints() -> None:

@@ -195,6 +195,76 @@ class Whim:
         return requests.set_scheme(who, scheme, self.dice.choice(CLASSES), self.t_ms, **members)
 
 
+class Crowd(Whim):
+    """Many tickets each, for parts of a tree of which H holds one and for what P holds, who waits behind them all.
+
+    When H lets go, many an offer would close a cycle: tickets are passed over, with others behind them.
+    """
+
+    TREE = ("q:**", "q:x", "q:y", "q:z")
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.jumps_ms, self.agents = (0, 0, 20), "ABCDEF"
+        bounds = {"queue_per_resource": 1_000, "passes_max": self.dice.choice((2, 32))}
+        self.book = Book(f"{self.agents}HP", Parameters(**bounds))
+
+    def run(self) -> list[bytes]:
+        for _ in range(3):
+            kept = self.dice.choice(self.TREE[1:])
+            self.play(*(requests.acquire(who, it, at_ms=self.t_ms) for who, it in (("H", kept), ("P", "e:1"))))
+            line = [
+                (who, self.dice.choice(self.TREE))
+                for who in self.dice.choices(self.agents, k=self.dice.randrange(4, 12))
+            ]
+            line += [("P", name) for name in self.dice.sample(self.TREE, self.dice.choice((2, 3)))]
+            line += [(who, "e:1") for who in self.agents if self.dice.random() < 0.7]
+            if self.dice.random() < 0.2:
+                self.dice.shuffle(line)
+            self.play(*(self.join(*one) for one in line))
+            self.play(requests.release("H", kept, at_ms=self.t_ms))
+            for _ in range(12):
+                self.t_ms += self.dice.choice(self.jumps_ms)
+                self.play(self.go_on())
+        return self.book.leaves
+
+    def join(self, who: str, name: str) -> Ask:
+        names = {name, self.dice.choice(self.TREE)} if self.dice.random() < 0.1 else {name}
+        return requests.acquire(who, *names, at_ms=self.t_ms, wait=True, onDeadlock="wait")
+
+    def go_on(self) -> Ask:
+        records = list(self.book.shelf.records.values())
+        leases = [record for record in records if isinstance(record, Lease)]
+        tickets = [record for record in records if isinstance(record, Ticket)]
+        move = self.dice.choice(
+            [self.release] * bool(leases) + [self.claim, self.claim, self.cancel] * bool(tickets) or [self.late]
+        )
+        one: Ask = move(leases, tickets)
+        return one
+
+    def whose(self, did: str) -> str:
+        return next(name for name in f"{self.agents}HP" if did_of(name) == did)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_is_passed_over_in_a_crowd_lets_those_behind_go_first(seed: int) -> None:
+    assert list(audited(judged(Crowd(seed).run()))) == []
+
+
+def test_a_ticket_comes_to_be_passed_over_behind_another_that_does() -> None:
+    """A waits for the whole tree and B for x, both behind P's e:1; P waits for both: C, D behind B, and P go first."""
+    book, now_ms = Book("ABCDHP"), OPENED_MS + 1_000
+    line = "A q:**, B q:x, C q:y, D q:x, P q:z, P q:x, A e:1, B e:1"
+    book.run(now_ms, requests.acquire("H", "q:y", at_ms=now_ms), requests.acquire("P", "e:1", at_ms=now_ms))
+    for who, name in (one.split() for one in line.split(", ")):
+        book.run(now_ms, requests.acquire(who, name, at_ms=now_ms, wait=True, onDeadlock="wait"))
+    first = len(book.leaves) - line.count(",") - 1
+    book.run(now_ms, requests.release("H", "q:y", at_ms=now_ms))
+    offered = [leaf["ticketSeq"] for leaf in map(json.loads, book.leaves) if "wait.offered" in leaf["type"]]
+    assert offered == [first + 2, first + 3, first + 4]
+    assert list(audited(judged(book.leaves))) == []
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_the_core_decides_is_what_the_protocol_calls_for(seed: int) -> None:
     assert list(audited(judged(Whim(seed).run()))) == []

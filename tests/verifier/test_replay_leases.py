@@ -163,6 +163,20 @@ def as_many_names_as_allowed(ledger: Scene) -> None:
     ledger.grant(ALICE, "lock:c")
 
 
+def names_in_a_delay_count_until_it_ends(ledger: Scene) -> None:
+    """ALICE may have three names: one lease expires, and what it keeps closed is hers until the delay is over."""
+    lease = ledger.grant(ALICE, "lock:a", "lock:b", ttl_ms=1_000)
+    ended(ledger, ALICE, lease, delayUntilMs=ledger.time_ms + 6_000)
+    ledger.deny(ALICE, "too_many_held", "lock:c", "lock:d")
+    other = ledger.grant(ALICE, "lock:c")
+    ledger.time_ms += 4_999
+    ledger.deny(ALICE, "too_many_held", "lock:d")
+    ledger.grant(BOB, "lock:d")
+    ledger.time_ms += 1
+    ledger.grant(ALICE, "lock:e", "lock:f")
+    ledger.release(ALICE, other)
+
+
 ALLOWED: list[tuple[Tell, dict[str, int]]] = [
     (trees_and_leaves, {}),
     (changes_of_mode, {}),
@@ -177,6 +191,7 @@ ALLOWED: list[tuple[Tell, dict[str, int]]] = [
     (broken_and_told, {}),
     (trust_within_its_window, {}),
     (as_many_names_as_allowed, {"heldPerPrincipal": 3}),
+    (names_in_a_delay_count_until_it_ends, {"heldPerPrincipal": 3, "lockDelayMs": 5_000}),
 ]
 
 
@@ -405,6 +420,11 @@ def the_older_of_two_released(ledger: Scene) -> None:
     ledger.release(ALICE, old, raw_body=raw)
 
 
+def too_many_names_in_delays(ledger: Scene) -> None:
+    ended(ledger, ALICE, ledger.grant(ALICE, "lock:a", ttl_ms=1_000), delayUntilMs=ledger.time_ms + 6_000)
+    ledger.grant(ALICE, "lock:b", "lock:c")
+
+
 def over_but_not_ended(ledger: Scene) -> None:
     ledger.grant(ALICE, "repo:a/b", ttl_ms=1_000)
     ledger.time_ms += 1_000
@@ -433,6 +453,7 @@ LIES: list[tuple[Tell, Found, dict[str, int]]] = [
     (a_delay_made_up, [(7, "delay_wrong")], {}),
     (delayed_though_one_left_it, [(8, "refusal_wrong")], {"lockDelayMs": 5_000}),
     (too_many_names, [(7, "too_many_held")], {"heldPerPrincipal": 2}),
+    (too_many_names_in_delays, [(8, "too_many_held")], {"heldPerPrincipal": 2, "lockDelayMs": 5_000}),
     (accepted_without_an_offer, [(8, "not_offered")], {}),
     (accepted_by_an_older_offer, [(9, "not_offered")], {}),
     (old_token_after_a_transfer, [(8, "token_not_rising")], {}),

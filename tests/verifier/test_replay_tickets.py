@@ -649,7 +649,7 @@ def test_what_has_ended_leaves_nothing_behind() -> None:
         entry = judge(leaf_bytes, frozenset((AUTHORITY,)))
         assert entry.leaf is not None and list(relations.faults(entry.leaf, entry)) == []
     state = relations.state
-    assert (state.lease, state.ticket, state.leases_of, state.tickets_of, state.held, state.passed) == ({},) * 6
+    assert (state.lease, state.ticket, state.leases_of, state.tickets_of, state.names_held, state.passed) == ({},) * 6
     assert not (state.leases or state.tickets or list(state.delays_by_end()))
     assert (len(state.endings), len(state.stampede)) == (3, 1)
 

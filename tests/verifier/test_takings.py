@@ -702,7 +702,13 @@ def test_how_a_lease_ended_is_forgotten_after_a_day() -> None:
         [entry] = judge_afar([leaf_bytes], frozenset((maker.AUTHORITY,)))
         assert entry.leaf is not None and list(relations.faults(entry.leaf, entry)) == []
     state = relations.state
-    assert (state.lease, bool(state.leases), state.held, state.leases_of, len(state.endings)) == ({}, False, {}, {}, 1)
+    assert (state.lease, bool(state.leases), state.names_held, state.leases_of, len(state.endings)) == (
+        {},
+        False,
+        {},
+        {},
+        1,
+    )
 
 
 def test_a_ttl_outside_the_bounds_of_entry_0_is_found() -> None:

@@ -44,8 +44,8 @@ class State:
         self.leases_of: dict[str, dict[Lease, None]] = {}
         self.tickets_of: dict[str, dict[Ticket, None]] = {}
         self.passed: dict[Ticket, None] = {}  # those that were passed over
-        self._held: dict[str, int] = {}  # by actor, how many names its leases have
-        self._delays_of: dict[str, dict[Delay, None]] = {}  # by actor, what its leases left behind
+        self.names_held: dict[str, int] = {}  # by actor, how many names its leases have
+        self.delays_of: dict[str, dict[Delay, None]] = {}  # by actor, what its leases left behind
         self.edges: dict[str, Edge] = {}  # by actor, the refused acquire for which it counts as waiting
         self.token = 0  # the last one
         self.now_ms = 0  # of the entry that is looked at
@@ -102,8 +102,8 @@ class State:
 
     def held(self, actor: str) -> int:
         """Return how many names an actor's leases have, with those that they keep closed for others after a bad end."""
-        delayed = (len(delay.names) for delay in self._delays_of.get(actor, ()) if self.is_live(delay))
-        return self._held.get(actor, 0) + sum(delayed)
+        delayed = (len(delay.names) for delay in self.delays_of.get(actor, ()) if self.is_live(delay))
+        return self.names_held.get(actor, 0) + sum(delayed)
 
     def holds(self, actor: str) -> bool:
         """Say whether an actor has a live lease."""
@@ -120,7 +120,7 @@ class State:
         self.lease[lease.seq] = lease
         self.leases.add(lease, lease.keys)
         self.leases_of.setdefault(lease.actor, {})[lease] = None
-        self._held[lease.actor] = self._held.get(lease.actor, 0) + len(lease.names)
+        self.names_held[lease.actor] = self.names_held.get(lease.actor, 0) + len(lease.names)
         self.stampede.forget(lease.actor, lease.names)
         self.edges.pop(lease.actor, None)
         self.stir(lease)
@@ -133,9 +133,9 @@ class State:
         self.leases_of[lease.actor].pop(lease, None)
         if not self.leases_of[lease.actor]:
             del self.leases_of[lease.actor]
-        self._held[lease.actor] -= len(lease.names)
-        if not self._held[lease.actor]:
-            del self._held[lease.actor]
+        self.names_held[lease.actor] -= len(lease.names)
+        if not self.names_held[lease.actor]:
+            del self.names_held[lease.actor]
         self._note(f"L{lease.seq}", lease.actor, how, seq)
         if how == "broken":
             self._note(f"B{lease.token}", lease.actor, how, seq)
@@ -144,7 +144,7 @@ class State:
 
     def delay(self, delay: Delay) -> None:
         self.delays.add(delay, delay.keys)
-        self._delays_of.setdefault(delay.actor, {})[delay] = None
+        self.delays_of.setdefault(delay.actor, {})[delay] = None
         self._count += 1
         heappush(self._ending, (delay.end_ms, self._count, delay))
 
@@ -154,9 +154,9 @@ class State:
             return None
         delay = heappop(self._ending)[2]
         self.delays.remove(delay, delay.keys)
-        del self._delays_of[delay.actor][delay]
-        if not self._delays_of[delay.actor]:
-            del self._delays_of[delay.actor]
+        del self.delays_of[delay.actor][delay]
+        if not self.delays_of[delay.actor]:
+            del self.delays_of[delay.actor]
         self.stir(delay)
         return delay
 
