@@ -19,8 +19,10 @@ from gateway.core.agent import OPERATOR_ACTIONS
 from gateway.core.intake import RawRequest, Rejection, SignedRequest, check_ttl, intake, is_inside_window
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
-from gateway.core.state import Parameters, agent_key, operator_key
+from gateway.core.state import Parameters, agent_key, lease_at, operator_key
+from gateway.core.terms import met_by
 from gateway.ledger.history import Answer
+from gateway.ledger.live import Live
 from gateway.ledger.parking import Spot
 from gateway.ledger.receipts import answer as render_answer
 from gateway.ledger.sequencer import Refused, Sequencer
@@ -29,7 +31,7 @@ from verifier.entries import is_assigned
 from verifier.wire import JsonObject, encode_base64, encode_canonical
 
 FIRST_USE_LIFE_S = 60
-RESOURCES_PER_DECISION = 64
+ROWS_PER_DECISION = 64  # names that a request has, and leases, delays and tickets that they meet
 NONCES_MAX = 32_768  # in each of two generations; a lease call can be sent again for 45 s, 700 per second fit
 
 
@@ -120,10 +122,9 @@ class Allowance:
         self._seen: set[int] = set()  # keyed hashes of (key, nonce): a few MiB, and nobody outside can aim at one
         self._seen_before: set[int] = set()
 
-    def take(self, request: SignedRequest) -> bool:
+    def take(self, request: SignedRequest, cost: int) -> bool:
         """Take what a verified request of a known key costs, or raise what the limiter raises; True for a copy."""
-        mark, names = hash((request.keyid, request.nonce)), request.body.get("resources")
-        cost = decision_cost(len(names)) if isinstance(names, list) else 1
+        mark = hash((request.keyid, request.nonce))
         if mark in self._seen or mark in self._seen_before:
             self._limiter.take(f"{request.keyid} again", cost)
             return True
@@ -156,7 +157,7 @@ class Desk:
         request = self._verified(raw, action)
         if not self._is_known(request.keyid, action):
             await self._enrol(request.keyid)
-        is_copy = self._allowance.take(request)
+        is_copy = self._allowance.take(request, request_cost(self._sequencer.view, request))
         spot = None if is_copy or not action.is_held else self._spot(request, wait_ms)
         if spot is not None:
             await self._sequencer.parking.wait(self._sequencer.view, spot)
@@ -195,9 +196,30 @@ class Desk:
         await self._sequencer.submit(request, action)
 
 
-def decision_cost(resource_count: int) -> int:
-    """Return how many decisions a command counts as: every 64 resources are one, and none is one too."""
-    return max(1, -(-resource_count // RESOURCES_PER_DECISION))
+def decision_cost(row_count: int) -> int:
+    """Return how many decisions a command counts as: every 64 rows it has or meets are one, and none is one too."""
+    return max(1, -(-row_count // ROWS_PER_DECISION))
+
+
+def request_cost(view: Live, request: SignedRequest) -> int:
+    """Return how many decisions a request counts as: by its names, and by what is filed where it has to look around.
+
+    Whoever keeps, gives back or waits, and says by an id what, pays for no crowd that others make around it.
+    """
+    names = request.body.get("resources")
+    own = len(names) if isinstance(names, list) else 1
+    return decision_cost(own + sum(len(view.near(term)) for name in _asked(view, request) for term in met_by(name)))
+
+
+def _asked(view: Live, request: SignedRequest) -> Sequence[str]:
+    """Return the names that a decision looks around at: those of the body, or of the lease that is to be changed."""
+    action, body = request.action, request.body
+    if action == "lease.acquire" or (action == "lease.release" and "leaseId" not in body):
+        return request.resources
+    if action == "lease.accept" or (action == "lease.renew" and "mode" in body):
+        lease = lease_at(view, request.text("leaseId"))
+        return lease.resources if lease else ()
+    return ()
 
 
 def check_give_up(request: SignedRequest, wait_max_ms: int) -> None:

@@ -91,6 +91,9 @@ class Refusable(Exception):
 SAME: Retry = "same_request"
 NEW: Retry = "new_request"
 _SIGN_AGAIN = "Sign the request as docs/protocol.md says and send it again."
+_RATE_USED_UP = (
+    "This key's rate is used up. Wait, or name less: what much is held or waited for on costs more to ask for."
+)
 _RETRY = "Nothing happened. Send it again after Retry-After, signed anew with the same Idempotency-Key."
 
 # fmt: off
@@ -163,7 +166,7 @@ def problem_of(error: BaseException) -> Problem:
         case Refused():
             return _of_refused(error)
         case RateLimited():
-            return Problem(ROWS["rate_limited"], "This key's rate is used up.", headers=_retry(error.retry_after_s))
+            return Problem(ROWS["rate_limited"], _RATE_USED_UP, headers=_retry(error.retry_after_s))
         case Busy():
             return Problem(ROWS["busy"], error.reason, headers=_retry(error.retry_after_s))
         case BodyTooLarge():

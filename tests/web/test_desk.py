@@ -1,6 +1,7 @@
 """The desk by itself: what is checked in which order, and what a first use on a throw-away ledger signs."""
 
 import asyncio
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,12 @@ from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.intake import RawRequest, Rejection, SignedRequest, intake, is_inside_window
 from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
-from gateway.core.state import Agent, Operator, Parameters, Ticket, agent_key, ticket_key
+from gateway.core.state import Agent, Lease, Operator, Parameters, Ticket, agent_key, lease_key, ticket_key
 from gateway.ledger.history import Answer
+from gateway.ledger.live import Live
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Refused
-from gateway.service import Allowance, Desk, FirstUse, Ledger
+from gateway.service import Allowance, Desk, FirstUse, Ledger, request_cost
 from gateway.web.limits import Buckets, RateLimited
 from keys.signing import SigningKey
 from verifier.wire import JsonObject, encode_base64, encode_canonical, parse_json
@@ -53,6 +55,7 @@ class Sequencer:
         self.records: dict[str, object] = {f"operator/{OPERATOR.did}": Operator(OPERATOR.did)}
         self.requests: list[SignedRequest] = []
         self.parking = Parking()
+        self.near: Callable[[str], Collection[str]] = lambda term: ()
 
     @property
     def view(self) -> "Sequencer":
@@ -185,8 +188,58 @@ def test_the_memory_for_copies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     events: list[str] = []
     allowance = Allowance(Limiter(events))
     for _ in range(4):
-        allowance.take(intake(enrolment(), origin=LEDGER.origin, authorities=LEDGER.authorities, action="agent.add"))
+        allowance.take(read(enrolment(), "agent.add"), 1)
     assert (len(allowance._seen), len(allowance._seen_before)) == (0, 2)
+
+
+# -- what a decision costs ---------------------------------------------------------------------------------------------
+
+
+def read(raw: RawRequest, action: str) -> SignedRequest:
+    return intake(raw, origin=LEDGER.origin, authorities=LEDGER.authorities, action=action)
+
+
+def crowd() -> Live:
+    """Return a ledger with 128 leases in `lock:big/` of 3 names each, and lease L999 on all of it and more."""
+    names = [tuple(f"lock:big/{number}/{part}" for part in "abc") for number in range(128)]
+    who = (OPERATOR.did, OPERATOR.did, OPERATOR.did)
+    leases = [
+        Lease(f"L{seq}", *who, resources, "read", seq, seq, NOW_MS, 30_000, NOW_MS + 30_000, NOW_MS + 3_600_000)
+        for seq, resources in [*enumerate(names), (999, ("lock:big/**", "lock:other/**"))]
+    ]
+    return Live((lease_key(lease.lease_id), lease) for lease in leases)
+
+
+@pytest.mark.parametrize(
+    ("action", "members", "cost"),
+    [
+        ("lease.acquire", {"resource": "lock:elsewhere"}, 1),
+        ("lease.acquire", {"resource": "lock:big/5/a"}, 1),
+        ("lease.acquire", {"resource": "lock:big/5/**"}, 1),
+        ("lease.acquire", {"resource": "lock:big/**"}, 3),
+        ("lease.acquire", {"resource": "lock:**", "wait": True}, 3),
+        ("lease.acquire", {"resources": ["lock:**", *(f"lock:big/{number}/a" for number in range(128))]}, 9),
+        ("lease.release", {"resource": "lock:big/**"}, 3),
+        ("lease.release", {"resource": "lock:big/**", "leaseId": "L999"}, 1),
+        ("lease.renew", {"leaseId": "L999"}, 1),
+        ("lease.renew", {"leaseId": "L999", "mode": "write"}, 3),
+        ("lease.renew", {"leaseId": "L998", "mode": "write"}, 1),
+        ("lease.accept", {"leaseId": "L999"}, 3),
+        ("wait.claim", {"ticketId": "T7"}, 1),
+        ("wait.cancel", {"ticketId": "T7"}, 1),
+    ],
+)
+def test_who_asks_for_much_pays_for_it(action: str, members: dict[str, Any], cost: int) -> None:
+    """A decision that looks around costs 1 for each 64 names that it has and things that they meet."""
+    assert request_cost(crowd(), read(signed(WORKER, action, **members), action)) == cost
+
+
+async def test_the_desk_asks_what_is_filed_now() -> None:
+    events: list[str] = []
+    here, sequencer = waiting_desk(events)
+    sequencer.near = crowd().near
+    await here.decide(signed(WORKER, "lease.acquire", resource="lock:big/**"), ACTIONS["lease.acquire"])
+    assert events == ["take 3", "submit lease.acquire"]
 
 
 # -- claims that wait --------------------------------------------------------------------------------------------------
