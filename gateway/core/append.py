@@ -15,7 +15,7 @@ Source: docs/protocol.md 6, 12, 13.1.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -131,7 +131,7 @@ def evidence_of(request: SignedRequest) -> JsonObject:
 
 def build_batch(
     view: View,
-    commands: Sequence[Command],
+    commands: Iterable[Command],
     head: Head | None,
     *,
     batch_id: str,
@@ -144,7 +144,8 @@ def build_batch(
 ) -> Batch:
     """Decide `commands` in order on top of `view`, which stands at `head` (None for a ledger not yet opened).
 
-    `t_ms` is the log time of the whole batch, not before the head's; `steps` are the gateway's own entries, first.
+    `t_ms` is the log time of the whole batch, not before the head's; `steps` are the gateway's own entries, first. A
+    command is asked for when the one before it is decided, so the caller can end the batch after any of them.
     """
     assert head is None or (t_ms >= head.time_ms and epoch >= head.epoch), "log time and epoch never go back"
     first = Tail(head.size if head else 0, head.prev_hash if head else bytes.fromhex(ZERO_HASH), t_ms, epoch)

@@ -1,9 +1,15 @@
-"""The line of waiting commands: bounded, first come first served, with room kept for those who give leases back."""
+"""The line of waiting commands: bounded, with room kept for those who give leases back.
+
+Who keeps a lease as it is, or gives one back, and says by its id which, takes little and frees much: it never waits
+behind a burst of others. Each of the two kinds is served in order of arrival; while both wait, neither gets more than
+half of a batch.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.core.append import GatewayStep
@@ -26,6 +32,14 @@ class Waiting:
     decide: ActionDecide | None = None
     step: GatewayStep | None = None
 
+    @property
+    def is_first(self) -> bool:
+        """Say whether it goes before the others. A release by names does not: it may be after what is yet to come."""
+        if self.request is None:
+            return True
+        action, body = self.request.action, self.request.body
+        return action in RESERVED_ACTIONS and "leaseId" in body and "mode" not in body
+
     def answer(self, result: Answer | Exception | None) -> bool:
         """Hand over the result; False when the waiter has gone away, which changes nothing for anybody else."""
         if self.future.done():
@@ -38,23 +52,38 @@ class Waiting:
 
 
 class Line:
-    """Commands in order of arrival."""
+    """Commands in order of arrival, in two rows: those who go first, and the others."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_first", "_others")
 
     def __init__(self) -> None:
-        self._waiting: deque[Waiting] = deque()
+        self._first: deque[Waiting] = deque()
+        self._others: deque[Waiting] = deque()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._first) + len(self._others)
 
     def join(self, waiting: Waiting) -> None:
         """Stand in line; Busy when there is no room. A step of the gateway's own may use all of it."""
         is_reserved = waiting.request is None or waiting.request.action in RESERVED_ACTIONS
-        if len(self._waiting) >= (QUEUE_MAX if is_reserved else QUEUE_MAX - QUEUE_RESERVED):
+        if len(self) >= (QUEUE_MAX if is_reserved else QUEUE_MAX - QUEUE_RESERVED):
             raise Busy("queue_full")
-        self._waiting.append(waiting)
+        self._row(waiting).append(waiting)
 
     def take(self, limit: int) -> list[Waiting]:
-        """Return those at the front, at most `limit`."""
-        return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+        """Return those at the front, at most `limit`: who goes first, then the others, who get half if they need it."""
+        kept = min(len(self._others), limit // 2)
+        first = _pop(self._first, limit - kept)
+        return first + _pop(self._others, limit - len(first))
+
+    def put_back(self, waiting: Sequence[Waiting]) -> None:
+        """Let those who were taken, but not decided, stand at the front again, in their order; there is always room."""
+        for one in reversed(waiting):
+            self._row(one).appendleft(one)
+
+    def _row(self, waiting: Waiting) -> deque[Waiting]:
+        return self._first if waiting.is_first else self._others
+
+
+def _pop(row: deque[Waiting], limit: int) -> list[Waiting]:
+    return [row.popleft() for _ in range(min(limit, len(row)))]

@@ -4,8 +4,9 @@ House rules of this file:
 
 * One task owns the tail. Others hand it commands through a bounded line and wait; when the line is full they are
   told so (`Busy`). A waiter that goes away abandons its answer and nothing else.
-* A batch is what has arrived when the writer is free, at most BATCH_MAX. It turns the loop a few times to let in what
-  lies in the sockets, and never waits for a clock.
+* A batch is what has arrived when the writer is free, at most BATCH_MAX, as far as it is decided in DECIDE_MS_MAX; the
+  rest stands at the front of the line again. The writer turns the loop a few times to let in what lies in the sockets,
+  and never waits for a clock.
 * Decide, hash and sign on the loop's thread; look up and commit on one named thread. Nobody can cancel a COMMIT there.
 * Commit, then sign, then answer. What was not committed has not happened, so nothing of it is signed or shown, and
   `confirmed` moves only after both. Signatures go into the store with the next batch, at idle, or at stop; until then
@@ -62,6 +63,7 @@ from verifier.checkpoint import Checkpoint
 __all__ = ["Answer", "Confirmed", "Counters", "Refused", "Sequencer", "Trace"]
 
 BATCH_MAX = 256
+DECIDE_MS_MAX = 100  # for one batch: a renewal behind a burst of dear questions waits for this, not for all of them
 GATHER_TURNS_QUIET = 3  # a request needs about two turns from its socket to the line
 GATHER_TURNS_MAX = 128  # of a few requests each: nobody in line waits longer than for a batch
 ATTEMPTS_MAX = 3  # for one batch; a head that moves again and again has another writer
@@ -129,6 +131,7 @@ class Sequencer:
         self._store = store
         self._signer = signer
         self._clock = LogClock(clock)
+        self._boottime_ms = clock.boottime_ms
         self._rules = Rules(Imprint(origin, genesis.hex(), store.durability), parameters)
         self._genesis = genesis
         self._trace = trace
@@ -301,8 +304,11 @@ class Sequencer:
             await asyncio.sleep(self._rules.parameters.sweep_ms / 1_000)
             self.tick()
 
-    async def _serve(self, waiting: Sequence[Waiting]) -> None:
-        """See a batch through to its answers, whatever they are; only a Fatal goes on upwards."""
+    async def _serve(self, waiting: list[Waiting]) -> None:
+        """See a batch through to its answers, whatever they are; only a Fatal goes on upwards.
+
+        Those for whom the time does not suffice leave `waiting` and stand in line again.
+        """
         try:
             await self._insist(lambda: self._attempt(waiting))
         except Busy as busy:
@@ -337,12 +343,12 @@ class Sequencer:
             self._clock.start(book.head.time_ms, is_accepted=self._is_clock_accepted)
         steps = start_steps(cause, is_clean=book.is_clean, before_ms=book.head.time_ms)
         t_ms = self._clock.next(book.head.time_ms)
-        batch = decide_batch(book, self._rules, (), Found(), t_ms=t_ms, steps=steps, epoch_gain=1)
+        _, batch = decide_batch(book, self._rules, (), Found(), t_ms=t_ms, steps=steps, epoch_gain=1)
         await self._finish(book, make_turn(book, (), batch, self._carried))
         self._book = book
         self.parking.look_again(self._view)
 
-    async def _attempt(self, waiting: Sequence[Waiting]) -> None:
+    async def _attempt(self, waiting: list[Waiting]) -> None:
         """Decide, commit, sign and answer one batch, or raise with nothing of it left."""
         if len(self._carried) > 2 * CARRIED_MAX:  # upkeep keeps failing; memory must not grow with replays
             raise Busy("store_busy")
@@ -352,15 +358,26 @@ class Sequencer:
         book = self._book
         assert book is not None, "an opened ledger"
         found = await self._look_up(book, waiting)
+        t_ms, until_ms = self._clock.next(book.head.time_ms), self._boottime_ms() + DECIDE_MS_MAX
         try:
-            batch = decide_batch(book, self._rules, waiting, found, t_ms=self._clock.next(book.head.time_ms))
+            decided, batch = decide_batch(
+                book, self._rules, waiting, found, t_ms=t_ms, is_over=lambda: self._boottime_ms() >= until_ms
+            )
             self._mark("decided", len(batch.leaves))
-            turn = make_turn(book, waiting, batch, self._carried)
+            self._put_back(waiting, decided)
+            turn = make_turn(book, decided, batch, self._carried)
         except Exception as error:
             await self._isolate(waiting, error)
             return
         self._mark("built", len(batch.leaves))
         await self._finish(book, turn)
+
+    def _put_back(self, waiting: list[Waiting], decided: Sequence[Waiting]) -> None:
+        """Send back whom the time did not suffice for; from here on the batch, and every retry of it, is the others."""
+        if len(decided) < len(waiting):
+            done = set(decided)
+            self._line.put_back([one for one in waiting if one not in done])
+            waiting[:] = decided
 
     async def _isolate(self, waiting: Sequence[Waiting], error: Exception) -> None:
         """Nothing was written. One command must not take others with it: decide each alone, and give up on the one."""

@@ -7,7 +7,7 @@ the same waiters after the head moved.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.core.append import Answer as Outcome
@@ -62,6 +62,19 @@ class Turn:
     sealing: Sealing | None = None
 
 
+def in_time(waiting: Sequence[Waiting], is_over: Callable[[], bool]) -> Iterator[Waiting]:
+    """Yield the requests: who goes first, then the others. Once `is_over`, no more than one of each kind.
+
+    One of each is always decided, so neither kind can keep the other waiting for ever.
+    """
+    for is_first in (True, False):
+        kind = [one for one in waiting if one.request is not None and one.is_first is is_first]
+        for at, one in enumerate(kind):
+            if at and is_over():
+                break
+            yield one
+
+
 def decide_batch(
     book: Book,
     rules: Rules,
@@ -69,19 +82,28 @@ def decide_batch(
     found: Found,
     *,
     t_ms: int,
+    is_over: Callable[[], bool] = lambda: False,
     steps: Sequence[GatewayStep] = (),
     epoch_gain: int = 0,
-) -> Batch:
-    """Decide what waits, in order, on top of the open ledger; `steps` of the gateway's own come first."""
+) -> tuple[list[Waiting], Batch]:
+    """Decide what waits, in order, on top of the open ledger, until the time for it `is_over`; return who was decided.
+
+    `steps` of the gateway's own come first, then those that wait: of these, none is left out.
+    """
     head = book.head
-    commands = [
-        Command(one.request, one.decide, found.roots.get(one.request.anchor.size) == one.request.anchor.root)
-        for one in waiting
-        if one.request is not None and one.decide is not None
-    ]
-    return build_batch(
+    decided = [one for one in waiting if one.step is not None]
+    own = [one.step for one in decided if one.step is not None]
+
+    def commands() -> Iterator[Command]:
+        for one in in_time(waiting, is_over):
+            assert one.request is not None and one.decide is not None, "a request comes with what decides it"
+            decided.append(one)
+            anchor = one.request.anchor
+            yield Command(one.request, one.decide, found.roots.get(anchor.size) == anchor.root)
+
+    batch = build_batch(
         Looked(book.live, found.records),
-        commands,
+        commands(),
         Head(head.size, head.prev_hash, head.time_ms, head.epoch, head.batch_id),
         batch_id=secrets.token_hex(16),
         t_ms=t_ms,
@@ -89,8 +111,9 @@ def decide_batch(
         imprint=rules.imprint,
         parameters=rules.parameters,
         encode=encode_leaf,
-        steps=(*steps, *(one.step for one in waiting if one.step is not None)),
+        steps=(*steps, *own),
     )
+    return decided, batch
 
 
 def make_turn(book: Book, waiting: Sequence[Waiting], batch: Batch, carried: Mapping[str, Change]) -> Turn:

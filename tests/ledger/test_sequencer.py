@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,11 @@ import pytest
 
 from gateway.actions import ACTIONS
 from gateway.core import refusal
-from gateway.core.append import Batch, build_batch
+from gateway.core.append import Batch, Command, build_batch
+from gateway.core.intake import SignedRequest
+from gateway.core.lease import acquire as decide_acquire
+from gateway.core.outcome import Context
+from gateway.core.state import Draft
 from gateway.errors import Busy, Fatal, StoreOwned
 from gateway.ledger import line, receipts, sequencer, turn
 from gateway.ledger.history import Answer
@@ -23,7 +28,7 @@ from gateway.ledger.turn import result_of
 from gateway.signer import Signer
 from gateway.store.contract import StoredBatch, StoredHead
 from tests.core.requests import ORIGIN, acquire, anchor_text, key_of, release, renew
-from tests.world import ENGINES, Engine, World
+from tests.world import ENGINES, Engine, Fault, World
 from verifier.checkpoint import parse_checkpoint
 from verifier.receipt import check_receipt
 
@@ -334,9 +339,12 @@ async def test_a_command_that_can_not_be_built_takes_no_other_with_it(
     memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build(view: Any, commands: Any, *rest: Any, **how: Any) -> Batch:
-        if any(command.request.body.get("resource") == "lock:poison" for command in commands):
+        return build_batch(view, map(unless_poison, commands), *rest, **how)
+
+    def unless_poison(command: Command) -> Command:
+        if command.request.body.get("resource") == "lock:poison":
             raise ValueError("poison")
-        return build_batch(view, commands, *rest, **how)
+        return command
 
     monkeypatch.setattr(turn, "build_batch", build)
     names = ("lock:1", "lock:poison", "lock:2")
@@ -376,6 +384,139 @@ async def test_a_full_queue_is_busy_and_keeps_room_for_renewals(memory: World, m
     gate.open()
     assert {answer.status for answer in await asyncio.gather(first, *waiting)} == {200}
     memory.audit()
+
+
+# -- what goes first, and for how long a batch is decided --------------------------------------------------------------
+
+
+class Burst:
+    """Dear questions of A; deciding one takes the next of `costs_ms`, then 40 of the 100 ms that a batch has."""
+
+    def __init__(self, world: World, count: int, *costs_ms: int) -> None:
+        self.world = world
+        self.names = [f"lock:dear/{number}" for number in range(count)]
+        self.tried: list[str] = []
+        self._costs_ms = iter(costs_ms)
+        self._action = replace(ACTIONS["lease.acquire"], decide=self._decide)
+
+    def _decide(self, draft: Draft, request: SignedRequest, context: Context) -> Any:
+        self.world.clock.advance(next(self._costs_ms, 40))
+        self.tried.append(request.text("resource"))
+        return decide_acquire(draft, request, context)
+
+    def ask(self) -> list[asyncio.Task[Answer]]:
+        asked = [self.world.anchored(acquire("A", name)).signed() for name in self.names]
+        return [asyncio.create_task(self.world.sequencer.submit(one, self._action)) for one in asked]
+
+
+def batches_of(answers: Sequence[Answer]) -> list[int]:
+    """Return how many of the answers came in each batch, in order of the batches."""
+    return list(Counter(parse_checkpoint(answer.checkpoint).size for answer in answers).values())
+
+
+async def test_a_batch_ends_when_its_time_is_over_and_the_rest_keeps_its_order(world: World) -> None:
+    burst = Burst(world, 7)
+    answers = await asyncio.gather(*burst.ask())
+    assert burst.tried == burst.names, "each is decided once, in order of arrival"
+    assert ([answer.seq for answer in answers], batches_of(answers)) == (list(range(6, 13)), [3, 3, 1])
+    world.audit()
+
+
+async def test_what_takes_longer_than_a_batch_is_decided_all_the_same(world: World) -> None:
+    answers = await asyncio.gather(*Burst(world, 3, 1_000, 1_000, 1_000).ask())
+    assert batches_of(answers) == [1, 1, 1]
+    world.audit()
+
+
+async def test_who_keeps_or_gives_back_by_id_waits_behind_no_burst(world: World) -> None:
+    held = [await world.acquire(name, f"lock:{name}") for name in "BC"]
+    burst, gate = Burst(world, 9), Gate(world)
+    first = asyncio.create_task(world.acquire("C", "lock:first"))
+    await gate.reached.wait()
+    dear_ones = burst.ask()
+    await asyncio.sleep(0)
+    urgent = [
+        asyncio.create_task(world.ask(renew("B", f"L{held[0].seq}"))),
+        asyncio.create_task(world.ask(release("C", "lock:C", leaseId=f"L{held[1].seq}"))),
+    ]
+    await asyncio.sleep(0)
+    gate.open()
+    await asyncio.gather(first, *dear_ones, *urgent)
+    assert world.types(8)[:4] == ["lease.granted", "lease.renewed", "lease.released", "lease.granted"]
+    assert batches_of([one.result() for one in (*urgent, *dear_ones)]) == [5, 3, 3]
+    world.audit()
+
+
+async def test_an_abandoned_command_that_was_put_back_is_decided_all_the_same(world: World) -> None:
+    burst, gate = Burst(world, 6), Gate(world)
+    tasks = burst.ask()
+    await gate.reached.wait()
+    assert world.sequencer.queue_depth == 3, "put back before the commit"
+    tasks[4].cancel()
+    gate.open()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(answer, Answer) for answer in answers] == [True] * 4 + [False, True]
+    assert (burst.tried, world.sequencer.counters.abandoned) == (burst.names, 1)
+    world.audit()
+
+
+async def test_a_stop_decides_what_was_put_back(world: World) -> None:
+    burst, gate = Burst(world, 8), Gate(world)
+    tasks = burst.ask()
+    await gate.reached.wait()
+    stopping = asyncio.create_task(world.stop())
+    await asyncio.sleep(0)
+    gate.open()
+    await stopping
+    assert batches_of([await one for one in tasks]) == [3, 3, 2]
+    await world.start()
+    world.audit()
+
+
+@pytest.mark.parametrize("fault", ["moved", "lost", "kept"])
+async def test_a_part_of_a_batch_whose_commit_fails_is_decided_again_and_the_rest_once(
+    world: World, fault: Fault
+) -> None:
+    burst = Burst(world, 5)
+    world.store.plan.append(("commit", fault))
+    answers = await asyncio.gather(*burst.ask())
+    again = [] if fault == "kept" else burst.names[:3]
+    assert burst.tried == again + burst.names
+    assert ([answer.status for answer in answers], batches_of(answers)) == ([200] * 5, [3, 2])
+    world.audit()
+
+
+async def test_a_part_may_be_smaller_when_it_is_decided_again(world: World) -> None:
+    burst = Burst(world, 5, 40, 40, 40, 150)
+    world.store.plan.append(("commit", "moved"))
+    answers = await asyncio.gather(*burst.ask())
+    assert burst.tried == burst.names[:3] + burst.names
+    assert ([answer.status for answer in answers], batches_of(answers)) == ([200] * 5, [1, 3, 1])
+    world.audit()
+
+
+async def test_busy_fails_the_part_that_was_decided_and_the_rest_goes_on(world: World) -> None:
+    burst = Burst(world, 5)
+    world.store.plan.append(("commit", "busy"))
+    answers = await asyncio.gather(*burst.ask(), return_exceptions=True)
+    assert [isinstance(answer, Busy) for answer in answers] == [True] * 3 + [False] * 2
+    assert (world.sequencer.counters.busy, world.types(6)) == (3, ["lease.granted"] * 2)
+    world.audit()
+
+
+async def test_a_fatal_answers_also_those_who_were_put_back(world: World) -> None:
+    world.store.plan.append(("commit", "fatal"))
+    answers = await asyncio.gather(*Burst(world, 5).ask(), return_exceptions=True)
+    assert all(isinstance(answer, Fatal) for answer in answers) and world.sequencer.queue_depth == 0
+
+
+async def test_a_command_and_its_repeat_that_were_put_back_are_one_entry(world: World) -> None:
+    burst = Burst(world, 3)
+    asked = acquire("B", FILE)
+    answers = await asyncio.gather(*burst.ask(), world.ask(asked), world.ask(asked.again()))
+    assert ([answer.is_replay for answer in answers[3:]], batches_of(answers)) == ([False, True], [3, 2])
+    assert body(answers[3]) == body(answers[4])
+    world.audit()
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
