@@ -165,7 +165,7 @@ PARAMETERS: tuple[ParameterBound, ...] = (
     ParameterBound("trustGainWindowMs", "How long such a window lasts from its first gain.", "ms",
                    1_000, 2_592_000_000),
     ParameterBound("trustLoss", "Trust lost by a lease that ran out.", "1/1000 points", 0, TRUST_CHANGE_MAX),
-    ParameterBound("heldPerPrincipal", "Names that the live leases of one agent may have together.", "names",
+    ParameterBound("heldPerPrincipal", "Names that leases of one agent, and delays after them, may have.", "names",
                    1, 65_536),
 )
 # fmt: on

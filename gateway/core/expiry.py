@@ -9,7 +9,7 @@ Source: docs/protocol.md 6.3, 7.7, 7.12, 18.4.
 
 from __future__ import annotations
 
-from gateway.core.holding import end_lease
+from gateway.core.holding import end_delay, end_lease
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.resource import claims_on, end_ms
@@ -23,7 +23,6 @@ from gateway.core.state import (
     Ticket,
     claim_key,
     counter_at,
-    delay_key,
     lease_at,
     ticket_at,
 )
@@ -70,7 +69,7 @@ def lapse(draft: Draft, claim: Claim, context: Context) -> Decision | None:
         case Ticket():
             return lapse_ticket(draft, claim, context)
         case Delay():
-            draft.delete(delay_key(claim.lease_id))
+            end_delay(draft, claim, context)
             return None
 
 

@@ -8,11 +8,12 @@ Source: docs/protocol.md 7, 8.1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from gateway.core.lifecycle import Standing
 from gateway.core.outcome import Context
-from gateway.core.resource import Ask, ask_again, lock_delay_ms, scheme_rows
+from gateway.core.resource import Ask, ask_again, claims_near, end_ms, lock_delay_ms, scheme_rows
 from gateway.core.state import (
     TOKEN_KEY,
     Counter,
@@ -34,6 +35,7 @@ from gateway.core.state import (
     principal_key,
     wait_key,
 )
+from gateway.core.terms import by
 from verifier.wire import JsonObject
 
 How = Literal["released", "expired", "broken", "transferred", "changed"]
@@ -86,14 +88,22 @@ def end_lease(draft: Draft, lease: Lease, how: How, context: Context) -> JsonObj
     draft.put(ended_key(lease.lease_id), Ended(lease.holder, how, context.seq, until_ms))
     if draft.get(handover_key(lease.lease_id)) is not None:
         draft.delete(handover_key(lease.lease_id))
-    _count_held(draft, lease, -len(lease.resources), context)
     delay_ms = lock_delay_ms(ask_again(draft, lease), context.parameters) if how in ABNORMAL else 0
     if delay_ms == 0:
+        _count_held(draft, lease, -len(lease.resources), context)
         return {}
-    ends_at_ms = context.t_ms + delay_ms
-    delay = Delay(lease.lease_id, lease.holder, lease.resources, lease.mode, context.seq, ends_at_ms)
+    ends_at_ms = context.t_ms + delay_ms  # until then its names count for its principal
+    delay = Delay(
+        lease.lease_id, lease.holder, lease.principal, lease.resources, lease.mode, context.seq, ends_at_ms
+    )  # fmt: skip
     draft.put(delay_key(lease.lease_id), delay)
     return {"delayUntilMs": ends_at_ms}
+
+
+def end_delay(draft: Draft, delay: Delay, context: Context) -> None:
+    """Let go the names that a lease left behind closed."""
+    draft.delete(delay_key(delay.lease_id))
+    _count_held(draft, delay, -len(delay.resources), context)
 
 
 def forget_edge(draft: Draft, actor: str) -> None:
@@ -102,10 +112,10 @@ def forget_edge(draft: Draft, actor: str) -> None:
         draft.delete(edge_key(actor))
 
 
-def _count_held(draft: Draft, lease: Lease, change: int, context: Context) -> None:
-    was = principal_at(draft, lease.principal, context.parameters)
+def _count_held(draft: Draft, claim: Lease | Delay, change: int, context: Context) -> None:
+    was = principal_at(draft, claim.principal, context.parameters)
     now = Principal(was.did, was.trust, was.trust_seq, was.gain_since_ms, was.gained, was.held + change)
-    draft.put(principal_key(lease.principal), now)
+    draft.put(principal_key(claim.principal), now)
 
 
 def lease_members(lease: Lease, ask: Ask) -> JsonObject:
@@ -152,9 +162,19 @@ def find_lease(draft: Draft, lease_id: str, t_ms: int) -> Found:
 
 
 def is_too_many(draft: Draft, principal: str, names: int, context: Context) -> bool:
-    """Say whether `names` more would be more than one principal may hold."""
-    held = principal_at(draft, principal, context.parameters).held
-    return held + names > context.parameters.held_per_principal
+    """Say whether `names` more would be more than one principal may hold and keep closed.
+
+    A delay that is over does not count, whether or not it is let go already.
+    """
+    over = principal_at(draft, principal, context.parameters).held + names - context.parameters.held_per_principal
+    return over > 0 and over > sum(len(delay.resources) for delay in _over(draft, principal, context.t_ms))
+
+
+def _over(draft: Draft, principal: str, t_ms: int) -> Iterator[Delay]:
+    """Yield the delays of a principal that have ended and are not let go yet."""
+    for claim in claims_near(draft, by(principal)):
+        if isinstance(claim, Delay) and t_ms >= end_ms(draft, claim):
+            yield claim
 
 
 def conflict_members(view: Draft, lease: Lease, resource: str, held_as: str) -> JsonObject:

@@ -30,7 +30,7 @@ from gateway.core.state import (
     counter_at,
     scheme_at,
 )
-from gateway.core.terms import by, filed_under, met_by, waited_by
+from gateway.core.terms import by, filed_under, is_digest, met_by, waited_by
 from verifier.entries import MODES, is_mode_allowed, key_of, may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
@@ -209,18 +209,24 @@ def exclusions(view: Draft | View, ask: Ask, kinds: tuple[str, ...] = ("",)) -> 
     met: set[str] = set()
     for name, key in zip(ask.resources, ask.keys, strict=True):
         sharing = _sharing(_class(ask.schemes, name), ask.mode)
-        # What is filed under a word overlaps when folded; a scheme that does not fold has to look again. Mostly the
-        # first name of the claim lies in the sub-tree that was asked for.
+        # What is filed under a spelled word overlaps when folded; a scheme that does not fold has to look again.
+        # Mostly the first name of the claim lies in the sub-tree that was asked for.
         is_folding = bool(ask.schemes) and _is_folding(ask.schemes, name)
         inside = key[:-2] if key.endswith("**") else "\n"  # no name begins with that
         for term in met_by(name):
+            is_sure = is_folding and not is_digest(term)
             for place in near(term):
                 claim = get(place) if place.startswith(kinds) else None
                 if not isinstance(claim, CLAIMS) or claim.mode in sharing or place in met:
                     continue
-                if is_folding or claim.resources[0].startswith(inside) or is_met(key, claim.resources):
+                if is_sure or claim.resources[0].startswith(inside) or is_met(key, _folded(claim, is_folding)):
                     met.add(place)
                     yield claim
+
+
+def _folded(claim: Claim, is_folding: bool) -> Iterable[str]:
+    """Return the keys of a claim's names, as far as these are of one scheme that folds or does not."""
+    return (key_of(name, True) for name in claim.resources) if is_folding else claim.resources
 
 
 @lru_cache(maxsize=64)

@@ -20,7 +20,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_type_hints
 
-from gateway.core.terms import PASSED, TICKETS, by, filed_under, of_operator, waited_by
+from gateway.core.terms import PASSED, TICKETS, Index, by, filed_under, of_operator, waited_by
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical, parse_canonical
 
 RECORD_BYTES_MAX = 65_536  # A lease on 256 resources of 16 KiB together stays far below.
@@ -98,6 +98,7 @@ class Delay(NamedTuple):
 
     lease_id: str
     holder: str
+    principal: str
     resources: tuple[str, ...]
     mode: str
     seq: int
@@ -177,7 +178,7 @@ class Edge(NamedTuple):
 
 
 class Principal(NamedTuple):
-    """What is counted of one principal: its trust in milli-points, and how many names its live leases have.
+    """What is counted of one principal: its trust in milli-points, and how many names its leases and delays have.
 
     `trust_seq` is the last entry that changed the trust. `gained` is what releases have added since `gain_since_ms`.
     """
@@ -466,7 +467,7 @@ class Draft:
         self._near_below = view.near
         self._changes: dict[str, Record | None] = {}
         self._undo: list[tuple[str, bool, Record | None]] = []
-        self._near: dict[str, dict[str, None]] = {}  # what this batch adds to the view's; may name what is gone again
+        self._near = Index()  # what this batch adds to the view's; may name what is gone again
         self._stirred: list[Claim] = []
 
     def get(self, key: str) -> Record | None:
@@ -474,8 +475,8 @@ class Draft:
 
     def near(self, term: str) -> Collection[str]:
         """Return the keys filed under `term`; `get` says whether the record is still there and still like that."""
-        below, own = self._near_below(term), self._near.get(term)
-        return below if own is None else [*below, *own]
+        below, own = self._near_below(term), self._near.near(term)
+        return [*below, *own] if own else below
 
     def put(self, key: str, record: Record | None) -> None:
         """Put a record under its key; None takes away what is there."""
@@ -506,7 +507,7 @@ class Draft:
             filed = terms_of(before)
         for term in terms_of(record):
             if term not in filed:
-                self._near.setdefault(term, {})[key] = None
+                self._near.add(term, key)
 
     def delete(self, key: str) -> None:
         self.put(key, None)
@@ -666,7 +667,7 @@ class Parameters:
     trust_gain_max: int = 1_000
     trust_gain_window_ms: int = 3_600_000
     trust_loss: int = 5_000
-    held_per_principal: int = 4_096
+    held_per_principal: int = 1_024
 
     def members(self) -> JsonObject:
         """Return the member `parameters` of entry 0."""

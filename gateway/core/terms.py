@@ -4,17 +4,24 @@ A lease, a delay or a ticket on `repo:app/src/main.py` is filed under `=repo:app
 that covers it: `<repo:`, `<repo:app/`, `<repo:app/src/`. Whatever overlaps a name is then found by a handful of
 look-ups, however much is live; and a request for a sub-tree meets just what lies in it.
 
-Words are folded to lower case, so that they do not depend on a scheme's setting. Looking up finds too much sometimes,
-never too little: who asks compares the keys of names afterwards.
+Words are folded to lower case, so that they do not depend on a scheme's setting. Of what is long they have a digest, so
+that a deep name costs little. Looking up finds too much sometimes, never too little: who asks compares the keys of
+names afterwards.
 
 Source: docs/protocol.md 3.3, 3.5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
+from hashlib import blake2b
+from itertools import accumulate
 
-TERMS_CACHE = 4_096  # names; the longest have 18 KB of words, a usual one 300 bytes
+TERMS_CACHE = 4_096  # names; the longest have 3 KB of words, a usual one 300 bytes
+SPELLED_CHARS_MAX = 48  # of a word; what is longer is a digest
+DIGEST_BYTES = 12  # who looks for two of one digest (2^48 hashes) makes looking up find too much
+DIGEST_MARK = "#"  # no name begins with it
 TICKETS = "tickets"  # every live ticket
 PASSED = "passed"  # tickets that were passed over, because granting them would close a cycle
 
@@ -37,27 +44,81 @@ def of_operator(operator: str) -> str:
 @lru_cache(maxsize=TERMS_CACHE)
 def filed_under(name: str) -> tuple[str, ...]:
     """Return the words under which something on `name` is filed: the name, and each sub-tree it lies in."""
-    scheme, _, path = _folded(name).partition(":")
-    segments = path.split("/")
-    above = ("/".join(segments[:depth]) + "/" if depth else "" for depth in range(len(segments)))
-    return (f"={scheme}:{path}", *(f"<{scheme}:{prefix}" for prefix in above))
+    is_tree, root, trees = _places(name)
+    if is_tree:
+        return (f"={trees[-1]}**", *[f"<{tree}" for tree in trees])
+    return (f"={root}", *[f"<{tree}" for tree in trees[:-1]])
 
 
 @lru_cache(maxsize=TERMS_CACHE)
 def met_by(name: str) -> tuple[str, ...]:
     """Return the words that together find everything that overlaps `name`."""
+    is_tree, root, trees = _places(name)
+    if not is_tree:
+        return (f"={root}", *[f"={tree}**" for tree in trees])
+    own = f"<{trees[-1]}"
+    return (f"={root}", own, *[f"={tree}**" for tree in trees[:-1]]) if root else (own,)
+
+
+def is_digest(term: str) -> bool:
+    """Say whether a word is the digest of a longer one, so that it may find what is elsewhere altogether."""
+    return term.startswith(DIGEST_MARK, 1)
+
+
+class Index:
+    """Which keys are filed under which words. A word with one key, as most have, has no collection of its own."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[str, str | dict[str, None]] = {}
+
+    def add(self, term: str, key: str) -> None:
+        """File a key under a word; once is enough."""
+        found = self._found.setdefault(term, key)
+        if isinstance(found, dict):
+            found[key] = None
+        elif found != key:
+            self._found[term] = {found: None, key: None}
+
+    def remove(self, term: str, key: str) -> None:
+        """Take away a key that is filed under a word."""
+        found = self._found[term]
+        if isinstance(found, dict):
+            del found[key]
+        if found == key or not found:
+            del self._found[term]
+
+    def near(self, term: str) -> Collection[str]:
+        """Return the keys filed under a word, in no order."""
+        found = self._found.get(term)
+        if found is None:
+            return ()
+        return (found,) if type(found) is str else found
+
+
+def _places(name: str) -> tuple[bool, str, list[str]]:
+    """Return whether a name is a sub-tree, its root (empty for a whole scheme), and all sub-trees down to its own."""
     scheme, _, path = _folded(name).partition(":")
     segments = path.split("/")
     is_tree = segments[-1] == "**"
     if is_tree:
-        segments = segments[:-1]
-    covers = ("/".join((*segments[:depth], "**")) for depth in range(len(segments) + 1))
-    covering = tuple(f"={scheme}:{cover}" for cover in covers)
-    own = f"={scheme}:" + "/".join(segments)
-    if not is_tree:
-        return (own, *covering)
-    below = f"<{scheme}:" + "".join(f"{segment}/" for segment in segments)
-    return (own, below, *covering[:-1]) if segments else (below,)
+        segments.pop()
+    if not segments:
+        return True, "", [f"{scheme}:"]
+    pieces = (f"{scheme}:", *[f"{segment}/" for segment in segments[:-1]], segments[-1], "/")
+    *trees, root, own = accumulate(pieces) if len(name) < SPELLED_CHARS_MAX else _shortened(pieces)
+    return is_tree, root, [*trees, own]
+
+
+def _shortened(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield what the first piece makes, the first two, and so on: spelled out, or a digest of what is long."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    text = ""
+    for piece in pieces:
+        digest.update(piece.encode())
+        text += piece if len(text) <= SPELLED_CHARS_MAX else ""
+        yield text if len(text) <= SPELLED_CHARS_MAX else f"{DIGEST_MARK}{digest.hexdigest()}"
 
 
 def _folded(name: str) -> str:

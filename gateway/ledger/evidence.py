@@ -81,9 +81,9 @@ class _Book:
         assert isinstance(parameters, dict), "the table says so"
         self._numbers = parameters
         self._tickets = sum(1 for _ in live.scan("ticket/"))
-        self._held: Tally[str] = Tally()  # names of live leases, by principal
-        for _, record in live.scan("lease/"):
-            if isinstance(record, Lease):
+        self._held: Tally[str] = Tally()  # names of leases and delays, by principal
+        for _, record in (*live.scan("lease/"), *live.scan("delay/")):
+            if isinstance(record, Lease | Delay):
                 self._held[record.principal] += len(record.resources)
 
     def fits(self, key: str, record: Record) -> bool:
@@ -185,7 +185,12 @@ class _Book:
             "resources": list(delay.resources),
             "delayUntilMs": delay.ends_at_ms,
         }
-        return _says(ended, expected) and granted.value["mode"] == delay.mode
+        is_counted = self._live.get(principal_key(delay.principal)) is not None
+        return (
+            _says(ended, expected)
+            and _says(granted, {"mode": delay.mode, "principal": delay.principal})
+            and is_counted
+        )  # fmt: skip
 
     def _is_queued(self, ticket: Ticket) -> bool:
         """Say whether the entry queued exactly this ticket. Its time to poll may have moved since, but only away."""
@@ -218,7 +223,7 @@ class _Book:
         return is_mode and said == (edge.actor, edge.resource, lives_ms)
 
     def _is_counted(self, principal: Principal) -> bool:
-        """Say whether the trust is what its last entry left, and whether just the names of live leases are counted."""
+        """Say whether the trust is what its last entry left, and whether just what leases and delays name is counted."""
         if principal.held != self._held[principal.did]:
             return False
         if principal.trust_seq is None:

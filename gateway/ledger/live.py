@@ -28,6 +28,7 @@ from gateway.core.state import (
     nonce_key,
     terms_of,
 )
+from gateway.core.terms import Index
 
 
 def cold_keys(request: SignedRequest) -> tuple[str, ...]:
@@ -45,12 +46,14 @@ def cold_keys(request: SignedRequest) -> tuple[str, ...]:
 class Live:
     """Every hot record at the head. Only the sequencer changes it, in one step without an await."""
 
-    __slots__ = ("_due", "_fading", "_near", "_records", "get")
+    __slots__ = ("_due", "_fading", "_index", "_records", "get", "near")
 
     def __init__(self, records: Iterable[tuple[str, Record]] = ()) -> None:
         self._records: dict[str, Record] = dict(records)
         self.get: Callable[[str], Record | None] = self._records.get  # the dictionary's own: asked most of all
-        self._near: dict[str, dict[str, None]] = {}
+        self._index = Index()
+        # Return the keys of leases, delays and tickets filed under a word of `core.terms`, in no order.
+        self.near: Callable[[str], Collection[str]] = self._index.near
         for key, record in self._records.items():
             self._file(key, record)
         self._order()
@@ -66,14 +69,11 @@ class Live:
 
     def _file(self, key: str, record: Record) -> None:
         for term in terms_of(record):
-            self._near.setdefault(term, {})[key] = None
+            self._index.add(term, key)
 
     def _unfile(self, key: str, record: Record) -> None:
         for term in terms_of(record):
-            keys = self._near[term]
-            del keys[key]
-            if not keys:
-                del self._near[term]
+            self._index.remove(term, key)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -81,10 +81,6 @@ class Live:
     def scan(self, prefix: str) -> Iterator[tuple[str, Record]]:
         """Yield the records below a prefix in order of key; for views that people look at."""
         return ((key, self._records[key]) for key in sorted(key for key in self._records if key.startswith(prefix)))
-
-    def near(self, term: str) -> Collection[str]:
-        """Return the keys of leases, delays and tickets filed under a word of `core.terms`, in no order."""
-        return self._near.get(term, ())
 
     def due(self, t_ms: int, limit: int) -> tuple[Claim, ...]:
         """Return claims whose time has come, oldest first; they stay until a change removes or moves them."""

@@ -139,8 +139,10 @@ class Model:
                 return lease
         return None
 
-    def held_names(self, who: str) -> int:
-        return sum(len(lease.names) for lease in self.live() if lease.holder == who)
+    def held_names(self, who: str, t_ms: int) -> int:
+        """Count the names of its leases, and of what they left behind that still keeps others out."""
+        kept = [*self.live(), *(x for x in self.closed if t_ms < max(x.ends_ms, self.holiday_ms))]
+        return sum(len(x.names) for x in kept if x.holder == who)
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
@@ -307,7 +309,7 @@ class Model:
         own = [x for x in self.live() if (x.holder, x.mode) == (who, mode) and self.keys(x.names) == self.keys(names)]
         if own:
             return self.prolong("lease.extended", own[-1], ttl_ms, t_ms) | {"resources": names}
-        if self.held_names(who) + len(names) > HELD_MAX:
+        if self.held_names(who, t_ms) + len(names) > HELD_MAX:
             return self.refuse("lease.refused", "too_many_held")
         blocking = self.in_the_way(who, names, mode)
         denied = self.denied("lease.refused", who, names, mode, t_ms, blocking, True)
@@ -395,7 +397,7 @@ class Model:
             return lease | ({"endedSeq": None} if known is not None and known.holder != who else {})
         if lease.offer is None or lease.offer[0] != who:
             return self.refuse("acceptance.refused", "not_offered")
-        if self.held_names(who) + len(lease.names) > HELD_MAX:
+        if self.held_names(who, t_ms) + len(lease.names) > HELD_MAX:
             return self.refuse("acceptance.refused", "too_many_held")
         blocking = [x for x in self.in_the_way(who, lease.names, lease.mode) if x is not lease]
         denied = self.denied("acceptance.refused", who, lease.names, lease.mode, t_ms, blocking, False)

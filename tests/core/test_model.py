@@ -246,14 +246,14 @@ class Coordination(RuleBasedStateMachine):
             key: (x.holder, x.names, x.mode) for key, x in live.items()
         }
         records = list(self.book.shelf.records.values())
-        names = {did_of(who): self.model.held_names(did_of(who)) for who in PEOPLE}
+        names = {did_of(who): self.model.held_names(did_of(who), 0) for who in PEOPLE}
         for record in records:
             if isinstance(record, Principal):
                 assert record.held == names.pop(record.did)
                 assert (
                     record.trust == self.model.scores[record.did].trust if record.did in self.model.scores else 50_000
                 )
-        assert not any(names.values()), "whoever holds anything is counted"
+        assert not any(names.values()), "whoever keeps anything is counted"
         offers = {x.lease_id: x.to_did for x in records if isinstance(x, Handover)}
         assert offers == {x.lease_id: x.offer[0] for x in live.values() if x.offer}
         kept_out = sorted(x.seq for x in records if isinstance(x, Delay))

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from gateway.core import terms
 from gateway.core.opening import start_steps
 from gateway.core.state import TICKETS_KEY, Counter, Handover, Parameters, Ticket
 from tests.core.book import Book, own_members
@@ -946,3 +947,38 @@ def test_whatever_a_crowd_does_the_auditor_has_nothing_to_say(seed: int) -> None
     for _ in range(120):
         street.live()
     assert street.hall.audited() == []
+
+
+class Blind:
+    """A digest that is the same of everything."""
+
+    def __init__(self, *, digest_size: int) -> None:
+        self.size = digest_size
+
+    def update(self, data: bytes) -> None:
+        """Forget it."""
+
+    def hexdigest(self) -> str:
+        return "0" * self.size
+
+
+def played(seed: int) -> list[tuple[str, dict[str, Any]]]:
+    terms.filed_under.cache_clear()
+    terms.met_by.cache_clear()
+    street = Street(seed)
+    for _ in range(120):
+        street.live()
+    return [(leaf.type, own_members(leaf)) for leaf in map(street.hall.leaf, range(len(street.hall.leaves)))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_decision_depends_on_what_a_digest_finds_too_much(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name and every sub-tree below a scheme is found under one word of its kind, and nothing else is decided."""
+    plain = played(seed)
+    with monkeypatch.context() as patched:
+        patched.setattr(terms, "SPELLED_CHARS_MAX", len("slow:"))
+        patched.setattr(terms, "blake2b", Blind)
+        assert played(seed) == plain
+        assert terms.met_by("win:Q/q")[0] == terms.met_by("repo:else/where")[0], "they do collide"
+    terms.filed_under.cache_clear()
+    terms.met_by.cache_clear()

@@ -524,7 +524,7 @@ def test_a_delay_that_is_over_keeps_nobody_though_nothing_says_so_yet() -> None:
     """Leases and tickets count until the entry that ends them; a delay has none, so it goes by time."""
     for ends_at_ms, offers in ((NOW_MS + 1, 0), (NOW_MS, 1)):
         crowd = Crowd(
-            [(TICKETS_KEY, Counter(1)), (delay_key("L1"), Delay("L1", "H", ("db:x",), "write", 1, ends_at_ms))]
+            [(TICKETS_KEY, Counter(1)), (delay_key("L1"), Delay("L1", "H", "H", ("db:x",), "write", 1, ends_at_ms))]
         )
         crowd.hold("holder", 2, "db:x")
         crowd.line("P", 3, "db:x")

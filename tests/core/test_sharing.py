@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core import lease
+from gateway.core.expiry import EXPIRIES_MAX
 from gateway.core.outcome import Context
-from gateway.core.state import Draft, Lease, Parameters, lease_key
+from gateway.core.state import Delay, Draft, Lease, Parameters, lease_key
 from gateway.core.terms import filed_under, met_by
 from tests.core.book import Shelf, own_members
 from tests.core.hall import Crowd, Hall
@@ -33,7 +34,7 @@ def error_of(one: Hall, name: str, *resources: str, mode: str = "write") -> str:
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
-SEGMENT = st.sampled_from(["a", "b", "A", "ab", "\u00e4"])
+SEGMENT = st.sampled_from(["a", "b", "A", "ab", "\u00e4", "l" * 46, "L" * 46])
 NAME = st.builds(
     lambda scheme, path, tail: f"{scheme}:" + "/".join([*path, *tail]),
     st.sampled_from(["r", "s"]),
@@ -253,6 +254,38 @@ def test_a_principal_holds_so_many_names_and_no_more() -> None:
     assert error_of(one, "B", "repo:d", "repo:e", "repo:f") == "", "each has its own bound"
     one.free("A", first)
     one.hold("A", "repo:a", "repo:b")
+    assert one.audited() == []
+
+
+def test_what_a_lease_left_closed_counts_until_it_is_open_again() -> None:
+    one = Hall(held_per_principal=3, lock_delay_ms=5_000)
+    one.hold("A", "repo:a", "repo:b", ttlMs=1_000)
+    one.later(1_000)
+    assert error_of(one, "A", "repo:c", "repo:d") == "too_many_held"
+    again = one.hold("A", "repo:a")
+    assert error_of(one, "A", "repo:c") == "too_many_held", "what is both held and closed counts twice"
+    one.later(4_999)
+    assert error_of(one, "A", "repo:c") == "too_many_held"
+    one.later(1)
+    one.hold("A", "repo:c", "repo:d")
+    assert error_of(one, "A", "repo:e") == "too_many_held"
+    one.free("A", again)
+    assert error_of(one, "A", "repo:e") == "", "what is given back closes nothing"
+    assert one.audited() == []
+
+
+def test_a_delay_that_is_over_does_not_count_though_the_sweeper_is_behind() -> None:
+    one = Hall(held_per_principal=300, lock_delay_ms=5_000)
+    names = [f"repo:{number}" for number in range(200)]
+    one.hold("A", *names, ttlMs=1_000)
+    one.later(1_000)
+    for number in range(EXPIRIES_MAX):
+        one.hold("B", f"db:{number}", ttlMs=4_000)
+    one.t_ms += 5_000
+    mark = len(one.leaves)
+    assert error_of(one, "A", *(f"new:{number}" for number in range(150))) == ""
+    assert len(one.told(mark)) == EXPIRIES_MAX + 1 and any(isinstance(it, Delay) for it in one.shelf.records.values())
+    assert error_of(one, "A", *(f"other:{number}" for number in range(151))) == "too_many_held"
     assert one.audited() == []
 
 

@@ -71,7 +71,7 @@ KINDS: list[tuple[str, Record, int | None]] = [
     (lease_key("L7"), LEASE, None),
     (lease_key("L8"), LEASE._replace(lease_id="L8", giver="g", giver_until_ms=30_100), None),
     (scheme_key("doc"), Scheme("doc", "read-safe", True, False, 0, 1_000, 3), None),
-    (delay_key("L7"), Delay("L7", "a", ("repo:x",), "write", 9, 30_100), None),
+    (delay_key("L7"), Delay("L7", "a", "p", ("repo:x",), "write", 9, 30_100), None),
     (ticket_key("T9"), TICKET, None),
     (ticket_key("T8"), TICKET._replace(ticket_id="T8", seq=8, claim_by_ms=7, reserve_at_ms=8, is_passed=True), None),
     (ticket_key("T6"), TICKET._replace(ticket_id="T6", seq=6, reserve_at_ms=8, reserve_until_ms=0), None),

@@ -359,7 +359,7 @@ def test_names_are_compared_as_their_scheme_says() -> None:
 
 
 def test_a_delay_is_no_holder() -> None:
-    stage = Stage(Delay("L4", A, ("lock:x",), "write", 9, NOW_MS + 5_000))
+    stage = Stage(Delay("L4", A, A, ("lock:x",), "write", 9, NOW_MS + 5_000))
     assert rows_of(wait_view(stage.look(), "lock:x")) == []
 
 

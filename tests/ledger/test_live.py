@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 from gateway.core.state import (
     Counter,
@@ -19,7 +20,7 @@ from gateway.core.state import (
     terms_of,
     wait_key,
 )
-from gateway.core.terms import PASSED, TICKETS
+from gateway.core.terms import PASSED, TICKETS, filed_under
 from gateway.ledger.live import Live, Looked, cold_keys
 from tests.core.requests import accept, acquire, break_, claim, did_of, release, renew, transfer
 
@@ -102,9 +103,23 @@ def test_what_is_filed_under_a_word_agrees_with_a_walk_through_everything() -> N
     assert all(sorted(again.near(word)) == sorted(live.near(word)) for word in words)
 
 
+def test_the_deepest_names_cost_little_memory() -> None:
+    """A name of 32 segments has 33 words; each agent may hold as many names as `heldPerPrincipal` says."""
+    deep = "/".join("y" * 30 for _ in range(31))
+    leases = [lease(n, 9)._replace(resources=(f"d:{n:04d}/{deep}",)) for n in range(1_024)]
+    assert max(len(one.resources[0]) for one in leases) > 960
+    filed_under.cache_clear()
+    tracemalloc.start()
+    live = Live()
+    put(live, *leases)
+    used_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(live.near("<d:")) == 1_024 and used_bytes < 8_000_000
+
+
 def test_a_delay_and_a_ticket_are_due_like_a_lease_and_a_ticket_when_its_reservation_begins_or_ends() -> None:
     ticket = Ticket("T2", "h", "h", "o", ("a:b", "a:c"), "write", 1, 2, 0, 50, 90, reserve_at_ms=40)
-    live = Live([("delay/L9", Delay("L9", "h", ("a:b",), "write", 9, 40)), ("ticket/T2", ticket)])
+    live = Live([("delay/L9", Delay("L9", "h", "h", ("a:b",), "write", 9, 40)), ("ticket/T2", ticket)])
     put(live, lease(1, 45))
     assert [claim.number for claim in live.due(45, 9)] == [2, 9, 1]
     live.apply([("ticket/T2", ticket._replace(reserve_until_ms=42), None)])
