@@ -925,6 +925,40 @@ class Told(NamedTuple):
     perhaps: tuple[str, ...] = ()
 
 
+# The refusals that an entry may state, in their order of precedence. Source: docs/protocol.md 10.1.
+REFUSAL_NUMBERS: Mapping[str, int] = MappingProxyType(
+    {
+        "operator_required": 105,
+        "agent_not_found": 106,
+        "ledger_disputed": 401,
+        "scheme_busy": 303,
+        "name_not_allowed": 301,
+        "mode_not_allowed": 302,
+        "ticket_unknown": 505,
+        "ticket_not_yours": 506,
+        "ticket_ended": 507,
+        "lease_unknown": 402,
+        "lease_not_yours": 403,
+        "lease_released": 404,
+        "lease_expired": 405,
+        "lease_broken": 410,
+        "lease_transferred": 411,
+        "lease_changed": 412,
+        "lease_mismatch": 406,
+        "not_holder": 407,
+        "token_stale": 413,
+        "not_offered": 416,
+        "hold_exceeded": 414,
+        "too_many_held": 417,
+        "already_waiting": 504,
+        "queue_full": 503,
+        "deadlock": 502,
+        "lease_held": 408,
+        "lock_delayed": 415,
+        "queued": 501,
+        "decision_failed": 901,
+    }
+)
 _IN_THE_WAY = ("holder", "conflict", "conflicts", "stampede", "retryAfterMs")
 _LATE = Told((), ("endedSeq",))
 # By error; an error that is not here has none of them. Source: docs/protocol.md 10.3.
@@ -1294,6 +1328,8 @@ def _contradiction(leaf: Leaf) -> str | None:
         return "member actor: gateway exactly in entries that the gateway causes"
     if leaf.actor == GATEWAY and leaf.request is not None:
         return "member request: an entry of the gateway has no evidence"
+    if "error" in leaf.value and REFUSAL_NUMBERS.get(leaf.text("error")) != leaf.number("number"):
+        return "members error, number: a refusal of this version and its number"
     rule = _SELF_RULES.get(leaf.type)
     return rule(leaf) if rule is not None else None
 

@@ -16,6 +16,7 @@ from verifier.entries import (
     COMMON_MEMBERS,
     ENTRY_TYPES,
     HELD_MEMBERS,
+    REFUSAL_NUMBERS,
     body_difference,
     check_body,
     parse_leaf,
@@ -228,11 +229,11 @@ CONTRADICTIONS: list[tuple[Json, str]] = [
     (leaf_of("wait.resumed", ticketId="T5"), "ticketId"),
     (leaf_of("wait.removed", reason="bored"), "reason"),
     (leaf_of("wait.removed", reason="reserve_lapsed"), "reason"),
-    (leaf_of("claim.refused", error="ticket_unknown"), "endedSeq"),
-    (leaf_of("cancel.refused", error="ticket_ended"), "endedSeq"),
+    ({**leaf_of("claim.refused"), "error": "ticket_unknown", "number": 505}, "endedSeq"),
+    ({**leaf_of("cancel.refused"), "error": "ticket_ended", "number": 507}, "endedSeq"),
     (leaf_of("break.repeated", endedSeq=99), "endedSeq"),
     (leaf_of("transfer.refused", endedSeq=99), "endedSeq"),
-    (leaf_of("break.refused", error="lease_unknown"), "holder, conflict"),
+    ({**leaf_of("break.refused"), "error": "lease_unknown", "number": 402}, "holder, conflict"),
     (leaf_of("break.refused", conflict={**leaf_of("break.refused")["conflict"], "resource": "lock:c"}), "conflict"),
     (leaf_of("break.refused", conflict={**leaf_of("break.refused")["conflict"], "heldAs": "lock:c"}), "conflict"),
     (leaf_of("break.refused", conflict={**leaf_of("break.refused")["conflict"], "leaseId": "L99"}), "conflict"),
@@ -279,7 +280,8 @@ def test_the_members_of_a_refusal_are_exactly_those_of_its_error(error: str) -> 
     group = {name for told in HELD_MEMBERS.values() for name in (*told.always, *told.perhaps)}
     good = leaf_of("lease.refused", 2)
     bare = {name: value for name, value in good.items() if name not in group}
-    leaf = {**bare, "error": error, "wait": error in ("queue_full", "already_waiting")}
+    leaf = {**bare, "error": error, "number": REFUSAL_NUMBERS[error]}
+    leaf["wait"] = error in ("queue_full", "already_waiting")
     values = {**{name: good[name] for name in group & good.keys()}, "endedSeq": 1, "delayUntilMs": maker.T0 * 2}
     ahead = {"ticketId": "T4", "actor": BOB.did, "resource": "lock:b", "mode": "write", "queuedAtMs": 1}
     values |= {"ahead": ahead, "ticketId": "T4", "holderName": "bob"}
