@@ -24,6 +24,7 @@ class Agent(Client):
     def __init__(self, simulation: Simulation, name: str) -> None:
         super().__init__(simulation, name)
         self.held: dict[str, Leaf] = {}
+        self.waiting: dict[str, Leaf] = {}
         self.old: list[Leaf] = []
         self.offered: list[str] = []  # lease ids that others said they offered
 
@@ -53,15 +54,14 @@ class Agent(Client):
     async def _job(self, depth: int = 0) -> None:
         """Take a lease, work, perhaps take another one meanwhile, give it back; or not."""
         rng, simulation = self.simulation.rng, self.simulation
-        lease = await self._acquire()
+        lease = await self._acquire(depth)
         if lease is None:
             return
         for _ in range(rng.randrange(3)):
             await self._work(lease)
             if rng.random() < 0.4:
                 lease = await self._renew(lease)
-        if depth < 2 and rng.random() < simulation.config.nest_share:
-            await self._job(depth + 1)
+        await self._meanwhile(depth)
         if simulation.chance("transfer") and await self._offer(lease):
             return
         if simulation.chance("forget"):
@@ -70,10 +70,19 @@ class Agent(Client):
             return
         await self._release(lease)
 
+    async def _meanwhile(self, depth: int) -> None:
+        """Perhaps do another job, with a lease or a ticket of its own."""
+        simulation = self.simulation
+        if depth < 2 and not simulation.is_over and simulation.rng.random() < simulation.config.nest_share:
+            await self._job(depth + 1)
+
     def choose(self) -> Leaf:
         """Return the members of an acquire."""
         rng, config = self.simulation.rng, self.simulation.config
-        names = rng.sample(config.names, min(len(config.names), rng.randint(1, config.set_max)))
+        own = {name for leaf in (*self.held.values(), *self.waiting.values()) for name in leaf["resources"]}
+        pool = [name for name in config.names if name not in own] if rng.random() < 0.8 else []
+        pool = pool or list(config.names)  # mostly something new
+        names = rng.sample(pool, min(len(pool), rng.randint(1, config.set_max)))
         members: Leaf = {"resource": names[0]} if len(names) == 1 else {"resources": names}
         members |= self._ttl()
         if len(config.modes) > 1:
@@ -91,12 +100,13 @@ class Agent(Client):
             return {"ttlMs": self.simulation.rng.randint(*config.ttl_ms)}
         return {}
 
-    async def _acquire(self) -> Leaf | None:
+    async def _acquire(self, depth: int) -> Leaf | None:
         members, simulation = self.choose(), self.simulation
         for _ in range(simulation.rng.randint(1, 4)):
             leaf = await self.ask("lease.acquire", **members)
             if leaf is not None and leaf["type"].split("/")[1] == "wait.queued":
-                return await self._wait(leaf)
+                granted, _ = await asyncio.gather(self._wait(leaf), self._meanwhile(depth))
+                return granted
             if leaf is None or self._hold(leaf) or simulation.is_over:
                 return leaf if leaf is not None and "leaseId" in leaf else None
             if not simulation.chance("ignore_retry"):
@@ -112,8 +122,15 @@ class Agent(Client):
 
     async def _wait(self, queued: Leaf) -> Leaf | None:
         """Stand in line until the ticket is granted or has ended; some forget it, some give their place up."""
-        simulation, config = self.simulation, self.simulation.config
         ticket_id = queued["ticketId"]
+        self.waiting[ticket_id] = queued
+        try:
+            return await self._claim(ticket_id)
+        finally:
+            del self.waiting[ticket_id]
+
+    async def _claim(self, ticket_id: str) -> Leaf | None:
+        simulation, config = self.simulation, self.simulation.config
         while not simulation.chance("forget"):
             rng = simulation.rng
             if simulation.chance("cancel"):

@@ -16,6 +16,7 @@ from gateway.core.intake import RawRequest, Rejection
 from gateway.errors import Busy
 from gateway.ledger.sequencer import Refused
 from gateway.service import Answered
+from gateway.web.limits import RateLimited
 from tests.core.requests import AUTHORITY, COMPONENTS, ORIGIN
 from tests.sim.cheap import CheapKey
 from tests.sim.node import Reply
@@ -60,6 +61,7 @@ class Client:
         self.clock_offset_ms = simulation.rng.randint(-8_000, 8_000)
         self.clock_rate = 1.0 + simulation.rng.uniform(-0.001, 0.001)
         self.skew_ms = 0
+        self.rest_s = 0.0  # how long a gateway said to wait that was asked too often
         self.anchor = f"{ORIGIN} 1 {b64encode(simulation.genesis).decode()}"
         self.sent: list[tuple[RawRequest, str]] = []
         self._made = 0
@@ -138,7 +140,8 @@ class Client:
             if simulation.chance("new_key"):
                 key = self.fresh("k")
             if not simulation.chance("ignore_retry"):
-                await asyncio.sleep(simulation.rng.uniform(0.1, 1.5))
+                await asyncio.sleep(simulation.rng.uniform(0.1, 1.5) + self.rest_s)
+                self.rest_s = 0.0
         return None
 
     async def exchange(self, raw: RawRequest, action: str, wait_ms: int = 0) -> Reply:
@@ -183,4 +186,6 @@ class Client:
             simulation.fail("door", f"{self.name} was rejected: {reply.code} {reply}")
             return False
         simulation.say(self.name, type(reply).__name__, str(reply)[:40])
+        if isinstance(reply, RateLimited):
+            self.rest_s = reply.retry_after_s
         return isinstance(reply, Busy) or not simulation.is_over

@@ -60,7 +60,9 @@ FAULTS: dict[str, float] = {
     "set_scheme": 0.3,
 }
 FAULTS_SHARE = 0.35
+CROWDED_SHARE = 0.25  # of the worlds
 CLASSES = ("read-safe", "exclusive", "irreversible")
+LOCKS = ("lock:a", "lock:b", "lock:c", "lock:d")
 AGENTS = ("ann", "bob", "cyd", "dee", "eve", "fay", "gus", "hal", "ivy", "jon")
 
 
@@ -77,6 +79,7 @@ class Config:
     requests_max: int
     is_replicated: bool
     is_past_desk: bool
+    is_rated: bool  # the desk lets nobody in more often than entry 0 says
     is_real: bool
     offsets_ms: tuple[int, ...]  # of the two machines' wall clocks
     think_ms: int
@@ -105,7 +108,7 @@ def draw(seed: int) -> Config:
         faults.pop("older_file", None)
     ttl_ms = rng.choice([(1_000, 3_000), (1_000, 10_000), (2_000, 30_000)])
     modes = rng.choice([("write",), ("write",), ("read", "write"), ("read", "append", "append", "write", "delete")])
-    return Config(
+    config = Config(
         seed=seed,
         parameters=_parameters(rng, ttl_ms),
         faults=faults,
@@ -116,6 +119,7 @@ def draw(seed: int) -> Config:
         is_replicated=is_replicated,
         # The desk asks the wall clock, so it lets nobody in while boot time has run away from it.
         is_past_desk=rng.random() < 0.5 or "step_boot" in faults,
+        is_rated=rng.random() < 0.3,
         is_real=seed % 10 == 0,
         offsets_ms=(rng.randint(-3_000, 3_000), rng.randint(-3_000, 3_000)),
         think_ms=rng.choice([50, 300, 1_000]),
@@ -128,6 +132,20 @@ def draw(seed: int) -> Config:
         schemes=_schemes(rng, ("append-only", *CLASSES) if "append" in modes else CLASSES),
         batch_max=rng.choice([1, 2, 8, 256]),
     )
+    return _crowded(rng, config) if rng.random() < CROWDED_SHARE else config
+
+
+def _crowded(rng: Random, config: Config) -> Config:
+    """Let everybody wait with something in hand for the next thing: so circles come about, and longer ones."""
+    room = replace(
+        config.parameters, max_hold_ms=3_600_000, queue_per_resource=256, queue_per_principal=64, queue_total=10_000,
+        held_per_principal=4_096, ttl_max_ms=3_600_000,
+    )  # fmt: skip
+    return config.but(
+        parameters=room, agents=AGENTS[: rng.choice([3, 4, 5])], names=LOCKS[: rng.choice([3, 4])],
+        set_max=rng.choice([1, 2]), wait_share=rng.choice([0.8, 1.0]), nest_share=0.9, ttl_ms=(5_000, 20_000),
+        give_up_ms=20_000, think_ms=50,
+    )  # fmt: skip
 
 
 def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
@@ -157,6 +175,8 @@ def _parameters(rng: Random, ttl_ms: tuple[int, int]) -> Parameters:
         trust_gain_hold_ms=rng.choice([0, 200, 1_000]),
         trust_gain_max=rng.choice([700, 1_000]),
         trust_gain_window_ms=rng.choice([5_000, 3_600_000]),
+        rate_per_second=rng.choice([1, 2, 5]),
+        rate_burst=rng.choice([3, 10]),
         held_per_principal=rng.choice([2, 4_096, 4_096, 4_096]),
     )
 

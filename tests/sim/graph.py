@@ -48,7 +48,8 @@ def waits_of(book: Book, actor: str, *, with_plain: bool) -> list[Wait]:
 def holders(book: Book, wait: Wait, *, with_offers: bool = False) -> list[str]:
     """Return the actors at the end of the hard edges of a wait."""
     names = list(wait.names)
-    found = [lease.actor for lease in book.leases_in_the_way(wait.actor, names, wait.mode)]
+    leases = book.leases_in_the_way(wait.actor, names, wait.mode)
+    found = [lease.actor for lease in leases if book.t_ms < book.end_ms(lease)]
     if with_offers:
         found += [one.actor for one in offered_in_the_way(book, wait)]
     return found
@@ -98,24 +99,28 @@ def closes(book: Book, newcomer: Wait, *, with_plain: bool, with_soft: bool) -> 
     return False
 
 
-def offer_closes(book: Book, ticket: Ticket) -> bool:
-    """Say whether granting a ticket would close a hard cycle (the offer test)."""
+def offer_closes(book: Book, ticket: Ticket, *, doubt: bool) -> bool:
+    """Say whether granting a ticket would close a hard cycle (the offer test).
+
+    `doubt` is what is said when there is one and a search may have come to its bound before it.
+    """
     own = [wait for wait in waits_of(book, ticket.actor, with_plain=False) if wait.ticket is not ticket]
     if not own:
         return False
-    seen: list[str] = [ticket.actor]
+    is_closing, seen = False, [ticket.actor]
     todo = [actor for wait in own for actor in holders(book, wait, with_offers=True)]
     while todo:
         actor = todo.pop()
         if actor in seen:
             continue
+        waits = waits_of(book, actor, with_plain=False)
+        if any(book.clashes(list(wait.names), wait.mode, ticket.names, ticket.mode) for wait in waits):
+            is_closing = True
+            continue
         seen.append(actor)
-        for wait in waits_of(book, actor, with_plain=False):
-            assert wait.ticket is not None
-            if book.clashes(wait.ticket.names, wait.ticket.mode, ticket.names, ticket.mode):
-                return True
-            todo += holders(book, wait, with_offers=True)
-    return False
+        todo += [other for wait in waits for other in holders(book, wait, with_offers=True)]
+    is_doubtful = is_closing and len(seen) > book.rules["deadlockNodes"]
+    return doubt if is_doubtful else is_closing
 
 
 def fault_of_cycle(book: Book, rows: list[dict[str, Any]], newcomer: Wait, *, is_plain: bool) -> str | None:

@@ -83,9 +83,13 @@ class Checker(Waiting):
         book.t_ms = leaf["timeMs"]
         if kind not in ("service.started", "lease.holiday"):  # what ran out while nobody served has its holiday first
             book.let_delays_go()
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.count(kind)
         if "error" in leaf:
-            self.counts[leaf["error"]] = self.counts.get(leaf["error"], 0) + 1
+            self.count(leaf["error"])
+        if "searchBounded" in leaf:
+            self.count("searchBounded")
+        if len(leaf.get("cycle", ())) > 2:
+            self.count("cycle of more than two")
         if "request" in leaf:
             self._evidence(leaf)
         handler: Callable[[Leaf], None] | None = getattr(self, "on_" + kind.replace(".", "_"), None)
@@ -488,6 +492,23 @@ class Checker(Waiting):
     def on_removal_refused(self, leaf: Leaf) -> None:
         self._or_no_operator(leaf)
         self.refused(leaf, [], "")
+
+    # -- the sweeper --------------------------------------------------------------------------------------------------
+
+    def nothing_overdue(self, true_ms: int) -> None:
+        """What was due at a moment of true time, long enough ago, has its entry. Clocks must not have been set."""
+        book, (since_ms, _) = self.book, self.written[len(self.raw) - 1]
+        t_ms, delays = book.t_ms, book.delays
+        book.t_ms = max(t_ms, t_ms + true_ms - since_ms)  # as if the log had gone on
+        book.let_delays_go()
+        leases = [lease.lease_id for lease in book.leases if book.end_ms(lease) <= book.t_ms]
+        tickets = [one.ticket_id for one in book.tickets if not book.is_live(one) or book.is_resuming(one)]
+        is_over = len(book.delays) < len(delays)
+        free = [one.ticket_id for one in book.tickets if is_over and not one.is_offered and not self.is_stopped(one)]
+        demand(not leases, "I7", f"nobody ends {leases}, {book.t_ms - t_ms} ms after the last entry")
+        demand(not tickets, "I14", f"nobody looks after {tickets}, {book.t_ms - t_ms} ms after the last entry")
+        demand(not free, "I14", f"nobody offers to {free}, whose delay is over")
+        book.t_ms, book.delays = t_ms, delays
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from gateway.errors import Busy, Fatal
 from gateway.ledger.history import Answer
 from gateway.ledger.receipts import answer as render_answer
 from gateway.ledger.sequencer import Sequencer
-from gateway.service import Answered, Desk
+from gateway.service import Answered, Desk, Limiter
+from gateway.web.limits import Buckets
 from tests.core.requests import AUTHORITIES, ORIGIN
 from tests.sim.engine import Connection
 
@@ -97,7 +98,7 @@ def _whatever(job: Callable[[], Any]) -> None:
 
 
 class Free:
-    """A limiter that lets everybody in; rates are not what is simulated."""
+    """A limiter that lets everybody in, where rates are not what is simulated."""
 
     def take(self, principal: str, cost: int = 1) -> None:
         return
@@ -126,13 +127,23 @@ class Process:
         )
         self.thread = Thread(simulation)
         self.sequencer._thread = self.thread  # type: ignore[assignment]
-        self.desk = Desk(self.sequencer, simulation.ledger, node.clock, Free(), None)
+        self.since_ms = self.ready_ms = simulation.loop.now_ms
+        self.desk = Desk(self.sequencer, simulation.ledger, node.clock, self._limiter(), None)
         self._start: asyncio.Task[None] | None = None
+
+    def _limiter(self) -> Limiter:
+        """Return what the gateway has, in virtual time; a process that starts has forgiven everybody."""
+        config = self._simulation.config
+        if not config.is_rated:
+            return Free()
+        numbers, loop = config.parameters, self._simulation.loop
+        return Buckets(rate_per_s=numbers.rate_per_second, burst=numbers.rate_burst, clock=loop.time)
 
     async def start(self) -> None:
         """Start, or raise what the sequencer raises; CancelledError when it was killed meanwhile."""
         self._start = asyncio.get_running_loop().create_task(self.sequencer.start())
         await self._start
+        self.ready_ms = self._simulation.loop.now_ms
         asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from tests.sim.book import RANK, Book, Ended, Lease, Ticket, Violation
+from tests.sim.book import RANK, Book, Delay, Ended, Lease, Ticket, Violation
 from tests.sim.graph import CYCLE_BYTES_MAX, Wait, closes, fault_of_cycle
 from tests.sim.names import allowed, scheme_of
 
@@ -25,6 +25,11 @@ class Refusals:
     """Handlers by row of the table. `names` and `mode` are what was asked for, `besides` what does not count."""
 
     book: Book
+    counts: dict[str, int]
+
+    def count(self, what: str) -> None:
+        """Note that something was seen."""
+        self.counts[what] = self.counts.get(what, 0) + 1
 
     def refused(self, leaf: Leaf, names: list[str], mode: str, besides: Lease | None = None) -> None:
         """Check a refusal by its own row."""
@@ -323,7 +328,9 @@ class Refusals:
         demand(is_over, "I16", f"entry {leaf['seq']}: {held} names are held")
 
     def held(self, principal: str) -> int:
-        return sum(len(lease.names) for lease in self.book.leases if lease.actor == principal)
+        """Return how many names a principal holds or keeps closed by a lock-delay."""
+        claims: list[Lease | Delay] = [*self.book.leases, *self.book.delays]
+        return sum(len(claim.names) for claim in claims if claim.actor == principal)
 
     def refused_token_stale(self, leaf: Leaf, ask: Ask) -> None:
         book, token = self.book, leaf["seenToken"]

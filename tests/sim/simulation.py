@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from base64 import b64encode
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -50,6 +50,9 @@ from verifier.replay.ledger import check_ledger
 LINES_KEPT = 60
 DOWN_S = 20  # how long a machine is away at most
 WAKE_S = 7  # a slow engine takes six of them
+LATE_MS = 100  # an engine's calls take some ms each
+HINDERED_MS = {"slow": 7_000}  # how long after a fault its traces may last; any other is over when it has happened
+HINDERING = frozenset({"busy", "lost", "kept", "unreplicated", "lock_busy", "load_busy", "keep_fails", "slow"})
 QUIET_S = 25  # how long everybody may take to finish when nothing fails any more
 
 
@@ -108,6 +111,22 @@ class Network:
         node.process.handle(letter, respond, may_leave=simulation.chance("leave"))
 
 
+class Witnessed(Signer):
+    """Signs like any other, and says so first: `text` is None for a leaf, `leaf` for a checkpoint."""
+
+    def __init__(self, log: Any, receipt: Any, origin: str, tell: Callable[[str | None, bytes], None]) -> None:
+        super().__init__(log, receipt, origin)
+        self._tell = tell
+
+    def sign_checkpoint(self, text: str) -> bytes:
+        self._tell(text, b"")
+        return super().sign_checkpoint(text)
+
+    def sign_leaf(self, leaf: bytes) -> bytes:
+        self._tell(None, leaf)
+        return super().sign_leaf(leaf)
+
+
 class Simulation:
     """The world of one seed."""
 
@@ -122,13 +141,16 @@ class Simulation:
         self.violation: Violation | None = None
         self.lines: deque[str | tuple[int, int, int, bytes]] = deque(maxlen=LINES_KEPT)
         self.trace = hashlib.sha256()
+        self.hindered_ms = 0  # when the engine last kept a gateway from its work
+        self.durable: set[bytes] = set()
+        self._decided: Counter[tuple[int, str]] = Counter()  # by process and principal
         self.answers: dict[int, bytes] = {}
         self.bodies: dict[int, bytes] = {}
         self.guard = Guard()
         self.checker = Checker()
         self.checker.slack_ms = self._slack_ms()
         self.database = Database(self, self.rng, self._committed, is_replicated=config.is_replicated)
-        self.signer = Signer(self.key("log"), self.key("receipt"), ORIGIN)
+        self.signer = Witnessed(self.key("log"), self.key("receipt"), ORIGIN, self._signs)
         self.keyring: Keyring
         self.genesis = self._open()
         self.ledger = Ledger(ORIGIN, self.genesis, AUTHORITIES, (self.key("op").did,), True, False, config.parameters)
@@ -180,7 +202,10 @@ class Simulation:
         """Say whether `fault` happens now."""
         if self.is_calm or fault not in self.config.faults:
             return False
-        return self.rng.random() < self.config.faults[fault]
+        is_now = self.rng.random() < self.config.faults[fault]
+        if is_now and fault in HINDERING:
+            self.hindered_ms = max(self.hindered_ms, self.loop.now_ms + HINDERED_MS.get(fault, 0))
+        return is_now
 
     def engine_delay_s(self) -> float:
         return self.rng.uniform(0.1, 3) if self.chance("slow") else self.rng.uniform(0.000_1, 0.004)
@@ -212,6 +237,7 @@ class Simulation:
             self.fail(name, text)
 
     def _committed(self, first_seq: int, leaves: Sequence[bytes], decided_ms: int, number: int) -> None:
+        self.durable.update(leaves)
         for at, leaf in enumerate(leaves, first_seq):
             self.trace.update(leaf)
             self.lines.append((self.loop.now_ms, at, number, leaf))
@@ -221,9 +247,25 @@ class Simulation:
             self.checker.batch(first_seq, leaves, decided_ms, number)
         except Violation as violation:
             return self.fail(violation.name, str(violation))
+        self._count(self.checker.leaves[first_seq:], number)
         for entry in self.checker.leaves[first_seq:]:
             if entry["type"].split("/")[1] == "wait.offered":
                 self.loop.call_later(WAKE_S, self._must_be_awake, entry["ticketId"], number)
+
+    def _count(self, entries: Sequence[dict[str, Any]], number: int) -> None:
+        """No process lets a principal decide more often than entry 0 says, counted from its start."""
+        numbers, now_ms = self.config.parameters, self.loop.now_ms
+        if self.config.is_past_desk or not self.config.is_rated or number == 0:  # 0 is who wrote entry 0
+            return
+        for entry in entries:
+            if "request" in entry:
+                self._decided[number, entry["principal"]] += 1
+        for node in self.nodes:
+            if node.process is not None and node.process.number == number:
+                most = numbers.rate_burst + numbers.rate_per_second * (now_ms - node.process.since_ms) / 1_000
+                for (process, principal), count in self._decided.items():
+                    is_so = process != number or count <= most
+                    self.must(is_so, "I16", f"{principal[-6:]} had {count} decisions of process {number}, not {most}")
 
     def _must_be_awake(self, ticket_id: str, number: int) -> None:
         """A claim that is parked with the process that made the offer is not parked any more."""
@@ -232,6 +274,17 @@ class Simulation:
             if node.is_up and process is not None and process.number == number:
                 is_parked = ticket_key(ticket_id) in process.sequencer.parking._spots
                 self.must(not is_parked, "I14", f"the claim of {ticket_id} sleeps on")
+
+    def _signs(self, text: str | None, leaf: bytes) -> None:
+        """A signature is made: what it speaks for is durable already, whoever gets to see it."""
+        roots = self.checker.roots.at
+        if text is None:
+            is_leaf = leaf.startswith(b"{")  # the words of the seal's key are none
+            self.must(not is_leaf or leaf in self.durable, "I4", "a leaf is signed that is not durable")
+        else:
+            _, size, root, *_ = text.split("\n")
+            is_ours = int(size) < len(roots) and b64encode(roots[int(size)]).decode() == root
+            self.must(is_ours, "I4", f"a checkpoint of size {size} is signed that is not durable")
 
     def answered(self, reply: Answered) -> None:
         """An answer leaves a gateway: from now on it must be true for ever."""
@@ -256,6 +309,20 @@ class Simulation:
 
         is_ours = int(size) < len(roots) and b64encode(roots[int(size)]).decode() == root
         self.must(not is_ours or self.database.is_older, "I4", f"the gateway denies its own checkpoint at {size}")
+
+    def nothing_overdue(self) -> None:
+        """While a process is up and nothing hinders it, its sweeper ends whatever is due, and true time is the judge.
+
+        Worlds whose clocks are set differently are left out: there log time is not true time.
+        """
+        late_ms, now_ms = 2 * self.config.parameters.sweep_ms + LATE_MS, self.loop.now_ms
+        since_ms = max(self.hindered_ms, *(node.process.ready_ms if node.process else now_ms for node in self.nodes))
+        is_judged = now_ms - since_ms > late_ms and self.checker.slack_ms == 0 and all(one.is_up for one in self.nodes)
+        if is_judged and not self.database.is_failing and not self.database.is_older:
+            try:
+                self.checker.nothing_overdue(now_ms - late_ms)
+            except Violation as violation:
+                self.fail(violation.name, str(violation))
 
     # -- the world's own faults ---------------------------------------------------------------------------------------
 
@@ -310,7 +377,7 @@ class Simulation:
     async def _dispute(self, process: Process) -> None:
         """Show a gateway the checkpoint of another history that it signed: from then on nothing is granted."""
         size = len(self.checker.raw)
-        note = self.signer.sign_checkpoint(checkpoint_text(ORIGIN, size, b"\x07" * 32))
+        note = Signer.sign_checkpoint(self.signer, checkpoint_text(ORIGIN, size, b"\x07" * 32))
         with suppress(Busy, Fatal, asyncio.CancelledError):
             await process.sequencer.dispute(note, parse_checkpoint(note))
 
@@ -332,6 +399,7 @@ class Simulation:
 
     def _heal_disk(self) -> None:
         self.database.is_failing = False
+        self.hindered_ms = max(self.hindered_ms, self.loop.now_ms)
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -349,8 +417,9 @@ class Simulation:
         lives = [self._task(one.live()) for one in self.agents] + [self._task(self.operator.live())]
         director = self._task(self.direct())
         end_s = self.config.duration_ms / 1_000
-        while self.loop.time() < end_s and len(self.checker.raw) < self.config.requests_max:  # noqa: ASYNC110
+        while self.loop.time() < end_s and len(self.checker.raw) < self.config.requests_max:
             await asyncio.sleep(0.25)
+            self.nothing_overdue()
         self._calm_down()
         quiet_s = self._quiet_s()
         _, late = await asyncio.wait([*lives, director], timeout=quiet_s)

@@ -6,6 +6,7 @@ there, and which invariant is lost without it. The same worlds, with it, hold.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from gateway.core import (
     breaking,
     decide,
     denial,
+    expiry,
     handover,
     holding,
     lease,
@@ -32,14 +34,16 @@ from gateway.core import (
     wait,
 )
 from gateway.core.append import Command
-from gateway.core.deadlock import Search
+from gateway.core.deadlock import Search, find_cycle
 from gateway.core.outcome import Decision
 from gateway.ledger import history, sequencer, turn
+from gateway.ledger.checkpoint import sign_batch
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.store.contract import StoredBatch
 from gateway.store.memory import MemoryStore
-from tests.sim.config import Config
+from gateway.web.limits import Buckets
+from tests.sim.config import AGENTS, LOCKS, Config
 from tests.sim.guard import Guard
 from tests.sim.simulation import run
 
@@ -82,8 +86,8 @@ def world(
         numbers = replace(PLAIN, **(parameters or {}))
         return config.but(
             parameters=numbers, faults=faults or {}, names=tuple(names), schemes=tuple(schemes), wait_share=wait,
-            is_real=False, is_replicated=False, is_past_desk=True, offsets_ms=(0, 0), think_ms=100, set_max=1,
-            ttl_ms=(1_000, 3_000), nest_share=0.0, give_up_ms=20_000, modes=("write",), batch_max=256,
+            is_real=False, is_replicated=False, is_past_desk=True, is_rated=False, offsets_ms=(0, 0), think_ms=100,
+            set_max=1, ttl_ms=(1_000, 3_000), nest_share=0.0, give_up_ms=20_000, modes=("write",), batch_max=256,
             agents=("ann", "bob", "cyd", "dee"), duration_ms=30_000, requests_max=150,
         ).but(**changes)  # fmt: skip
 
@@ -92,6 +96,10 @@ def world(
 
 PLAIN = state.Parameters(sweep_ms=1_000, holiday_ms=5_000, poll_ms=4_000, claim_ms=3_000, wait_max_ms=40_000)
 LINES = world(wait=0.7, faults={"forget": 0.1, "cancel": 0.05})
+RINGS = world(
+    wait=1.0, nest_share=0.9, names=LOCKS[:3], set_max=2, ttl_ms=(5_000, 20_000), agents=AGENTS[:5],
+    parameters={"poll_ms": 20_000},
+)  # fmt: skip
 THREE = ("lock:a", "lock:b", "lock:c")
 READERS = [{"name": "lock", "class": "read-safe"}]
 
@@ -140,6 +148,13 @@ def no_holiday(patch: Patch) -> None:
     everywhere(patch, "gateway.core.resource", "counter_at", counter_at)
 
 
+def tickets_for_ever(patch: Patch) -> None:
+    def lapse(draft: state.Draft, claim: state.Claim, context: Any) -> Decision | None:
+        return None if isinstance(claim, state.Ticket) else expiry.lapse(draft, claim, context)
+
+    patch.setattr(append, "lapse", lapse)
+
+
 def every_anchor(patch: Patch) -> None:
     patch.setattr(turn, "Command", lambda request, decide, known: Command(request, decide, True))
 
@@ -150,6 +165,25 @@ def answer_first(patch: Patch) -> None:
         done.add_done_callback(lambda done: done.exception())
 
     patch.setattr(Sequencer, "_commit", commit)
+
+
+def sign_first(patch: Patch) -> None:
+    real = Sequencer._commit
+
+    async def commit(self: Sequencer, book: history.Book, stored: StoredBatch) -> None:
+        sign_batch(self._signer, stored.head.size, stored.head.root, stored.leaves)
+        await real(self, book, stored)
+
+    patch.setattr(Sequencer, "_commit", commit)
+
+
+def slow_sweeper(patch: Patch) -> None:
+    async def sweep(self: Sequencer) -> None:
+        while True:
+            await asyncio.sleep(15 * self._rules.parameters.sweep_ms / 1_000)
+            self.tick()
+
+    patch.setattr(Sequencer, "_sweep", sweep)
 
 
 async def landed(self: Sequencer, batch_id: str) -> bool:
@@ -202,6 +236,10 @@ def no_search(patch: Patch) -> None:
         patch.setattr(module, "find_cycle", lambda *args, **how: Search([], False))
 
 
+def no_soft_search(patch: Patch) -> None:
+    patch.setattr(wait, "find_cycle", lambda *args, **how: find_cycle(*args, **{**how, "soft": False}))
+
+
 def edges_for_ever(patch: Patch) -> None:
     everywhere(patch, "gateway.core.deadlock", "edge_at", lambda view, actor, t_ms: view.get(state.edge_key(actor)))
 
@@ -223,6 +261,15 @@ ABLATIONS = (
     Ablation(
         "expiry", "a lease whose time is over would stop others, or come back to life",
         ("I7",), no_expiry, world(faults={"forget": 0.5}),
+    ),
+    Ablation(
+        "sweeper", "what runs out while nobody asks would stay for long",
+        ("I7", "I14"), slow_sweeper, world(faults={"forget": 0.8}, think_ms=6_000, agents=("ann", "bob")),
+    ),
+    Ablation(
+        "rates", "one agent would keep the gateway from all others",
+        ("I16",), off(Buckets, "take", nothing),
+        world(is_rated=True, is_past_desk=False, think_ms=20, parameters={"rate_per_second": 1, "rate_burst": 3}),
     ),
     Ablation(
         "idempotency", "a retry after a lost answer would be a second decision",
@@ -247,7 +294,7 @@ ABLATIONS = (
     ),
     Ablation(
         "ticket deadlines", "a dead waiter would stop everybody behind it",
-        ("I8", "I14"), off(append, "lapse", lambda draft, claim, context: None), LINES,
+        ("I8", "I14"), tickets_for_ever, LINES,
     ),
     Ablation(
         "edge expiry", "who stopped asking would make others' waits look like a deadlock",
@@ -257,6 +304,14 @@ ABLATIONS = (
     Ablation(
         "deadlock search", "two who wait for each other would wait until something runs out",
         ("I11",), no_search, world(nest_share=0.9, wait=0.5, names=THREE),
+    ),
+    Ablation(
+        "soft search", "who joins behind somebody that waits for it would not hear of it",
+        ("I11",), no_soft_search, RINGS,
+    ),
+    Ablation(
+        "offer test", "a grant would put two into a deadlock who stand in line without one",
+        ("I11",), off(settle, "closes_cycle", never), RINGS,
     ),
     Ablation(
         "holiday", "a restart would end every lease that ran out while nobody could renew",
@@ -278,6 +333,10 @@ ABLATIONS = (
     Ablation(
         "commit before answer", "an answer would leave that a crash can undo",
         ("I4",), answer_first, world(faults={"slow": 0.3}),
+    ),
+    Ablation(
+        "sign after commit", "a signature would be made for what may never have happened",
+        ("I4",), sign_first, world(faults={"lost": 0.1, "busy": 0.1}),
     ),
     Ablation(
         "unclear commits", "an answer would leave for a batch that was lost",

@@ -67,6 +67,8 @@ class Waiting(Refusals):
             return
         is_hard = closes(self.book, newcomer, with_plain=False, with_soft=False)
         is_soft = not is_hard and closes(self.book, newcomer, with_plain=False, with_soft=True)
+        if is_hard or is_soft:
+            self.count("softCycle" if is_soft else "waits in a deadlock")
         is_patient = leaf["body"].get("onDeadlock", "refuse") == "wait"
         demand(not is_hard or is_patient, "I11", f"entry {seq} queues into a deadlock")
         demand(bool(leaf.get("softCycle")) == is_soft, "I11", f"entry {seq}: softCycle is {leaf.get('softCycle')}")
@@ -138,28 +140,29 @@ class Waiting(Refusals):
         demand(not leases, "I1", f"entry {seq} offers what {[one.lease_id for one in leases]} covers")
         delays = book.delays_in_the_way(ticket.actor, ticket.names, ticket.mode)
         demand(not delays, "delay", f"entry {seq} offers within a lock-delay")
-        tickets = self._blocking(ticket)
+        tickets = self._blocking(ticket, doubt=True)
         demand(not tickets, "I9", f"entry {seq} offers past {[one.ticket_id for one in tickets]}")
-        demand(not offer_closes(book, ticket), "I11", f"entry {seq} offers what closes a cycle")
+        demand(not offer_closes(book, ticket, doubt=False), "I11", f"entry {seq} offers what closes a cycle")
         claim_by_ms = max(book.t_ms + book.rules["claimMs"], ticket.poll_by_ms)
         demand(leaf["claimByMs"] == claim_by_ms, "I8", f"claimByMs of entry {seq} is not {claim_by_ms}")
         ticket.is_offered, ticket.claim_by_ms = True, claim_by_ms
         self.passed(ticket.actor, ticket.names, ticket.mode, ticket.seq)
 
-    def _blocking(self, ticket: Ticket) -> list[Ticket]:
-        """Return the tickets in the way of a ticket."""
-        passed = tuple(one.ticket_id for one in self.book.tickets if one.seq < ticket.seq and self._is_passed_over(one))
+    def _blocking(self, ticket: Ticket, *, doubt: bool) -> list[Ticket]:
+        """Return the tickets in the way of a ticket; of one that may be passed over or not, `doubt` says that it is."""
+        lower = [one for one in self.book.tickets if one.seq < ticket.seq]
+        passed = tuple(one.ticket_id for one in lower if self._is_passed_over(one, doubt=doubt))
         return self.book.tickets_in_the_way(ticket.actor, ticket.names, ticket.mode, ticket.seq, passed)
 
-    def _is_passed_over(self, ticket: Ticket) -> bool:
+    def _is_passed_over(self, ticket: Ticket, *, doubt: bool) -> bool:
         """Say whether nothing but a cycle that it would close keeps a ticket from being offered."""
         book, names, mode = self.book, ticket.names, ticket.mode
         return (
             not ticket.is_offered
-            and offer_closes(book, ticket)
+            and offer_closes(book, ticket, doubt=doubt)
             and not book.leases_in_the_way(ticket.actor, names, mode)
             and not book.delays_in_the_way(ticket.actor, names, mode)
-            and not self._blocking(ticket)
+            and not self._blocking(ticket, doubt=doubt)
         )
 
     def passed(self, actor: str, names: list[str], mode: str, number: int) -> None:
@@ -209,10 +212,16 @@ class Waiting(Refusals):
             demand(not book.is_resuming(ticket), "I14", f"{ticket.ticket_id} keeps a reservation past its end")
             if ticket.is_offered:
                 continue
-            is_stopped = (
-                book.leases_in_the_way(ticket.actor, ticket.names, ticket.mode)
-                or book.delays_in_the_way(ticket.actor, ticket.names, ticket.mode)
-                or self._blocking(ticket)
-                or offer_closes(book, ticket)
-            )
-            demand(is_stopped, "I14", f"{ticket.ticket_id} waits for what is free")
+            demand(self.is_stopped(ticket), "I14", f"{ticket.ticket_id} waits for what is free")
+            if self._is_passed_over(ticket, doubt=False):
+                self.count("passed over")
+
+    def is_stopped(self, ticket: Ticket) -> bool:
+        """Say whether anything keeps a ticket from being offered."""
+        book = self.book
+        return bool(
+            book.leases_in_the_way(ticket.actor, ticket.names, ticket.mode)
+            or book.delays_in_the_way(ticket.actor, ticket.names, ticket.mode)
+            or self._blocking(ticket, doubt=False)
+            or offer_closes(book, ticket, doubt=True)
+        )
