@@ -177,8 +177,8 @@ async def test_the_rate_counts_every_64_resources_as_one_decision(tmp_path: Path
     made = make(tmp_path / "data", rate_per_second=1, rate_burst=2)
     async with world(tmp_path / "data", made) as place:
         key = await place.agent("a")
-        names = [f"lock:{number}" for number in range(count)]
-        replies = [await place.send(place.signed(key, "lease.acquire", resources=names)) for _ in range(3)]
+        asked = [[f"lock:{turn}/{number}" for number in range(count)] for turn in range(3)]
+        replies = [await place.send(place.signed(key, "lease.acquire", resources=names)) for names in asked]
         size = place.gateway.house.sequencer.confirmed.size
     passed = 2 if count <= 64 else 1
     assert [reply.status for reply in replies] == [200] * passed + [429] * (3 - passed)
