@@ -165,5 +165,5 @@ def _soft(state: State, waits: list[Wait]) -> Iterator[Edge]:
 
 def _tickets(state: State, wait: Wait) -> list[Ticket]:
     """Return the live tickets that exclude a wait, the lowest number first."""
-    found = {ticket: None for ticket in others(state, state.tickets, wait.ask) if state.is_live(ticket)}
+    found = (ticket for ticket in others(state, state.tickets, wait.ask) if state.is_live(ticket))
     return sorted(found, key=lambda ticket: ticket.seq)

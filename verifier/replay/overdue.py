@@ -27,7 +27,7 @@ def overdue_faults(state: State, line: Line, name: str, leaf: Leaf) -> Faults:
     if over and any(it.seq not in (leaf.number("grantSeq"), leaf.number("fromSeq")) for it in over):
         yield "expiry_missing", "a lease on these names was over, and its lease.expired comes first (7.7)"
     if state.ticket:
-        near = [ticket for key in keys for ticket in state.tickets.near(key)]
+        near = {ticket: None for key in keys for ticket in state.tickets.near(key)}
         if not all(state.is_live(it) or it.seq == leaf.number("ticketSeq") for it in near):
             yield "removal_missing", "a ticket on these names was over, and its wait.removed comes first (23.3)"
         if any(state.is_live(it) and has_reserved_in_vain(state, it) for it in near):

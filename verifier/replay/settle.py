@@ -153,7 +153,7 @@ def has_reserved_in_vain(state: State, ticket: Ticket) -> bool:
 
 def pass_by(state: State, taken: Ask, number: int | None) -> None:
     """Count a pass for every earlier queued ticket for several resources that `taken` goes before."""
-    for ticket in dict.fromkeys(others(state, state.tickets, taken)):
+    for ticket in others(state, state.tickets, taken):
         is_before = not ticket.is_offered and (number is None or ticket.seq < number)
         if not ticket.is_single and is_before and state.is_live(ticket):
             ticket.passes += 1

@@ -169,7 +169,7 @@ def removed_faults(state: State, leaf: Leaf) -> Faults:
 
 def position(state: State, ask: Ask, number: int | None) -> int:
     """Return 1 and the live tickets of others with a lower number that exclude this one."""
-    found = {it for it in others(state, state.tickets, ask) if state.is_live(it)}
+    found = (it for it in others(state, state.tickets, ask) if state.is_live(it))
     return 1 + sum(number is None or it.seq < number for it in found)
 
 

@@ -1,8 +1,8 @@
 """Live things by the keys they name, so that whatever overlaps a name is found without looking at the rest.
 
-A plain key is met by itself and by the sub-trees around it, at most one for each of its segments. A sub-tree is met by
-those, and by every key that begins with it: a range of the sorted keys, which are sorted from the first question about
-a sub-tree on. A ledger without sub-trees never pays for them.
+A plain key is met by itself and by the sub-trees around it, at most one for each of its segments, looked for only at
+depths at which there is one. A sub-tree is met by those, and by every key that begins with it: a range of the sorted
+keys, which are sorted from the first question about a sub-tree on. A ledger without sub-trees never pays for them.
 Source: docs/protocol.md 3.3.
 """
 
@@ -20,17 +20,6 @@ def is_tree(key: str) -> bool:
     return key.endswith("*")
 
 
-def trees_over(key: str) -> Iterator[str]:
-    """Yield the sub-trees that cover a key, the widest first, itself included if it is one."""
-    yield key.partition(":")[0] + ":**"
-    slash = key.find("/")
-    while slash >= 0:
-        yield key[:slash] + "/**"
-        slash = key.find("/", slash + 1)
-    if not is_tree(key):
-        yield key + "/**"
-
-
 class Index(Generic[Thing]):
     """Things by key. A thing is compared by identity, so two that claim one number stay two."""
 
@@ -38,7 +27,7 @@ class Index(Generic[Thing]):
 
     def __init__(self) -> None:
         self._at: dict[str, dict[Thing, None]] = {}
-        self._trees = 0  # how many of the keys are sub-trees
+        self._trees: dict[int, int] = {}  # by how many slashes they have, how many of the keys are sub-trees
         self._order: list[str] | None = None
 
     def __bool__(self) -> bool:
@@ -51,7 +40,8 @@ class Index(Generic[Thing]):
                 things[thing] = None
                 continue
             self._at[key] = {thing: None}
-            self._trees += is_tree(key)
+            if is_tree(key):
+                self._trees[key.count("/")] = self._trees.get(key.count("/"), 0) + 1
             if self._order is not None:
                 insort(self._order, key)
 
@@ -63,9 +53,15 @@ class Index(Generic[Thing]):
             del things[thing]
             if not things:
                 del self._at[key]
-                self._trees -= is_tree(key)
+                if is_tree(key):
+                    self._fell(key.count("/"))
                 if self._order is not None:
                     del self._order[bisect_left(self._order, key)]
+
+    def _fell(self, slashes: int) -> None:
+        self._trees[slashes] -= 1
+        if not self._trees[slashes]:
+            del self._trees[slashes]
 
     def on(self, key: str) -> Iterable[Thing]:
         """Return the things that name exactly this key, the oldest first."""
@@ -83,9 +79,19 @@ class Index(Generic[Thing]):
             yield from self._below(key)
         elif key in at:
             yield from at[key]
-        for tree in trees_over(key) if self._trees else ():
+        for tree in self._over(key) if self._trees else ():
             if tree in at and tree != key:
                 yield from at[tree]
+
+    def _over(self, key: str) -> Iterator[str]:
+        """Yield the sub-trees that cover a key, the widest first, as far as there are any of their depth."""
+        slashes, end = 0, key.find(":")
+        while end >= 0:
+            if slashes in self._trees:
+                yield key[: end + 1] + "**"
+            slashes, end = slashes + 1, key.find("/", end + 1)
+        if slashes in self._trees and not is_tree(key):
+            yield key + "/**"
 
     def _below(self, tree: str) -> Iterator[Thing]:
         """Yield what names the top of a sub-tree or anything in it."""

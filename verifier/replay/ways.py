@@ -36,14 +36,17 @@ class Way(NamedTuple):
 
 
 def others(state: State, index: Index[_Thing], ask: Ask) -> Iterator[_Thing]:
-    """Yield others' things that exclude the ask, due or not; one that names several may come again."""
+    """Yield others' things that exclude the ask, due or not, each once."""
     if not index:
         return
+    seen: set[_Thing] = set()
     for key in ask.keys:
         scheme_class = state.schemes.class_of(key)
         for thing in index.near(key):
-            if thing.actor != ask.actor and not may_share(scheme_class, ask.mode, thing.mode):
-                yield thing
+            if thing in seen or thing.actor == ask.actor or may_share(scheme_class, ask.mode, thing.mode):
+                continue
+            seen.add(thing)
+            yield thing
 
 
 def meeting(state: State, ask: Ask, thing: Lease | Ticket) -> tuple[str, str]:
@@ -63,22 +66,20 @@ def meeting(state: State, ask: Ask, thing: Lease | Ticket) -> tuple[str, str]:
 
 def leases_in(state: State, ask: Ask) -> list[Lease]:
     """Return the live leases in the way: the latest effective end first, then the lowest token."""
-    found = {lease: None for lease in others(state, state.leases, ask) if state.is_live(lease)}
-    if len(found) < 2:
-        return [*found]
+    found = [lease for lease in others(state, state.leases, ask) if state.is_live(lease)]
     return sorted(found, key=lambda lease: (-state.end_ms(lease), lease.token))
 
 
 def delays_in(state: State, ask: Ask) -> list[Delay]:
     """Return the delays in the way: the latest end first, then the oldest."""
-    found = {delay: None for delay in others(state, state.delays, ask) if state.is_live(delay)}
+    found = [delay for delay in others(state, state.delays, ask) if state.is_live(delay)]
     return sorted(found, key=lambda delay: (-state.end_ms(delay), delay.seq))
 
 
 def tickets_in(state: State, ask: Ask) -> list[Ticket]:
     """Return the live tickets in the way of a request that does not wait, the lowest number first."""
-    found = {ticket: None for ticket in others(state, state.tickets, ask) if state.is_live(ticket)}
-    return sorted((it for it in found if _blocks(state, it, is_plain=True)), key=lambda ticket: ticket.seq)
+    found = (it for it in others(state, state.tickets, ask) if state.is_live(it) and _blocks(state, it, is_plain=True))
+    return sorted(found, key=lambda ticket: ticket.seq)
 
 
 def way_of(state: State, ask: Ask) -> Way:
