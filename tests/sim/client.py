@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from gateway.core.intake import RawRequest, Rejection
 from gateway.errors import Busy
 from gateway.ledger.sequencer import Refused
@@ -158,9 +160,9 @@ class Client:
     def learn(self, reply: Answered, key: str) -> Leaf:
         """Take time and anchor from an answer, and return its leaf."""
         simulation = self.simulation
-        receipt = json.loads(reply.body)["receipt"]
+        receipt = orjson.loads(reply.body)["receipt"]
         raw = b64decode(receipt["payload"])
-        leaf: Leaf = json.loads(raw)
+        leaf: Leaf = orjson.loads(raw)
         simulation.received(self.name, key, raw, reply)
         origin, size, root, *_ = receipt["proof"].split("\n\n")[1].split("\n")
         if int(size) > int(self.anchor.split(" ")[1]):

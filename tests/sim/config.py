@@ -115,7 +115,7 @@ def draw(seed: int) -> Config:
         agents=AGENTS[: rng.choice([2, 3, 4, 6, 10])],
         names=_names(rng),
         duration_ms=rng.choice([20_000, 60_000]),
-        requests_max=rng.randint(80, 160),
+        requests_max=rng.randint(60, 120),
         is_replicated=is_replicated,
         # The desk asks the wall clock, so it lets nobody in while boot time has run away from it.
         is_past_desk=rng.random() < 0.5 or "step_boot" in faults,

@@ -10,11 +10,12 @@ Source: docs/protocol.md 6 to 9.
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
+
+import orjson
 
 from tests.sim.book import Book, Delay, Ended, Lease, Ticket, Trust, Violation
 from tests.sim.names import allowed, scheme_of
@@ -56,6 +57,7 @@ class Checker(Waiting):
         self.nonces: dict[tuple[str, str], int] = {}
         self.written: dict[int, tuple[int, int]] = {}  # seq: true time and process
         self.counts: dict[str, int] = {}
+        self.looked: dict[str, bool] = {}
         self.slack_ms = 0  # how much sooner than STEP_MS a lease may end, because clocks were set
         self._last_hash = b"\x00" * 32
 
@@ -72,7 +74,7 @@ class Checker(Waiting):
         self._after_batch(len(leaves))
 
     def _entry(self, raw: bytes) -> None:
-        leaf: Leaf = json.loads(raw)
+        leaf: Leaf = orjson.loads(raw)
         seq, kind = leaf["seq"], leaf["type"].split("/")[1]
         book = self.book
         demand(seq == len(self.raw), "I13", f"entry {len(self.raw)} has number {seq}")
@@ -84,6 +86,8 @@ class Checker(Waiting):
         if kind not in ("service.started", "lease.holiday"):  # what ran out while nobody served has its holiday first
             book.let_delays_go()
         self.count(kind)
+        if kind not in ("wait.offered", "wait.reserved"):
+            self.looked.clear()
         if "error" in leaf:
             self.count(leaf["error"])
         if "searchBounded" in leaf:
@@ -103,7 +107,7 @@ class Checker(Waiting):
 
     def _evidence(self, leaf: Leaf) -> None:
         request, seq, principal = leaf["request"], leaf["seq"], leaf["principal"]
-        body = leaf["body"] = json.loads(request["body"])
+        body = leaf["body"] = orjson.loads(request["body"])
         key = (principal, request["idempotencyKey"])
         since_ms = self.keys.get(key, (0, -(1 << 60)))[1]
         is_free = leaf["timeMs"] >= since_ms + self.book.rules["idempotencyMs"]

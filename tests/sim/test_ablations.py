@@ -48,7 +48,7 @@ from tests.sim.guard import Guard
 from tests.sim.simulation import run
 
 SEEDS = range(40)  # at most; the first that notices ends the search
-HELD = 3  # so many of them are played with the safeguard as well
+HELD = 2  # so many of them are played with the safeguard as well
 
 Patch = pytest.MonkeyPatch
 Change = Callable[[Config], Config]

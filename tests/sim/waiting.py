@@ -16,6 +16,7 @@ class Waiting(Refusals):
     """Handlers of the entries about tickets."""
 
     book: Book
+    looked: dict[str, bool]  # in the pass of the last entries: ticket, and whether it was passed over
 
     # -- joining ------------------------------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class Waiting(Refusals):
         demand(not leases, "I1", f"entry {seq} offers what {[one.lease_id for one in leases]} covers")
         delays = book.delays_in_the_way(ticket.actor, ticket.names, ticket.mode)
         demand(not delays, "delay", f"entry {seq} offers within a lock-delay")
-        tickets = self._blocking(ticket, doubt=True)
+        tickets = self._blocking(ticket, doubt=True, looked=self.looked)
         demand(not tickets, "I9", f"entry {seq} offers past {[one.ticket_id for one in tickets]}")
         demand(not offer_closes(book, ticket, doubt=False), "I11", f"entry {seq} offers what closes a cycle")
         claim_by_ms = max(book.t_ms + book.rules["claimMs"], ticket.poll_by_ms)
@@ -148,10 +149,16 @@ class Waiting(Refusals):
         ticket.is_offered, ticket.claim_by_ms = True, claim_by_ms
         self.passed(ticket.actor, ticket.names, ticket.mode, ticket.seq)
 
-    def _blocking(self, ticket: Ticket, *, doubt: bool) -> list[Ticket]:
-        """Return the tickets in the way of a ticket; of one that may be passed over or not, `doubt` says that it is."""
-        lower = [one for one in self.book.tickets if one.seq < ticket.seq]
-        passed = tuple(one.ticket_id for one in lower if self._is_passed_over(one, doubt=doubt))
+    def _blocking(self, ticket: Ticket, *, doubt: bool, looked: dict[str, bool] | None = None) -> list[Ticket]:
+        """Return the tickets in the way of a ticket; of one that may be passed over or not, `doubt` says that it is.
+
+        `looked` says of those that were looked at before in this pass whether they were passed over then.
+        """
+        looked = {} if looked is None else looked
+        for one in self.book.tickets:
+            if one.seq < ticket.seq and one.ticket_id not in looked:
+                looked[one.ticket_id] = self._is_passed_over(one, doubt=doubt)
+        passed = tuple(ticket_id for ticket_id, is_passed in looked.items() if is_passed)
         return self.book.tickets_in_the_way(ticket.actor, ticket.names, ticket.mode, ticket.seq, passed)
 
     def _is_passed_over(self, ticket: Ticket, *, doubt: bool) -> bool:
@@ -184,6 +191,8 @@ class Waiting(Refusals):
         until_ms = book.t_ms + 3 * book.rules["claimMs"]
         demand(leaf["untilMs"] == until_ms, "I9", f"entry {seq} reserves until another time than {until_ms}")
         ticket.was_reserved, ticket.reserve_until_ms = True, until_ms
+        if not is_passed:  # it is time that began it, and another look at everybody
+            self.looked.clear()
 
     def on_wait_resumed(self, leaf: Leaf) -> None:
         book, ticket, seq = self.book, self._of(leaf), leaf["seq"]
