@@ -17,15 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from gateway.core.outcome import Context
 from gateway.core.resource import Ask, Way, ask_again, ask_of, meeting, own_leases, own_tickets, way_of
-from gateway.core.state import Draft, Lease, Ticket, edge_at
+from gateway.core.state import Draft, Lease, Ticket, edge_at, ticket_at
 from verifier.entries import CYCLE_NAME_BYTES_MAX, CYCLE_ROWS_MAX, byte_length
 from verifier.wire import JsonObject
 
 NOBODY = ""  # asks in the place of an actor: everybody's things are in its way
+Place: TypeAlias = tuple[tuple[str, ...], str]  # names and mode: whoever asks for these meets the same things
+Ahead: TypeAlias = Lease | Ticket
+Found = TypeVar("Found", Lease, Ticket)
 
 
 class Search(NamedTuple):
@@ -49,7 +52,7 @@ class Step(NamedTuple):
     """An edge: this wait leads to the actor of `ahead`, whose lease or place in line it waits for."""
 
     wait: Wait
-    ahead: Lease | Ticket
+    ahead: Ahead
 
 
 def find_cycle(
@@ -71,10 +74,12 @@ def find_cycle(
     if not graph.holds(ask.actor):
         return NO_CYCLE
 
+    walk = Walk(ask.actor)
+
     def edges(waits: list[Wait]) -> Iterator[Step]:
-        yield from graph.hard(waits)
+        yield from graph.hard(waits, walk)
         if soft:
-            yield from graph.soft(waits)
+            yield from graph.soft(waits, walk)
 
     def onward(actor: str) -> Iterator[Step]:
         return edges(graph.waits(actor, plain=plain))
@@ -87,41 +92,48 @@ def find_cycle(
         first = edges([wait])
     else:
         first = (Step(wait, lease) for lease in sorted(leases, key=attrgetter("fencing_token")))
-    path, is_bounded = graph.walk(ask.actor, first, onward, is_back)
+    path, is_bounded = walk.to(is_back, first, onward, context.parameters.deadlock_nodes)
     rows = [_row(draft, step) for step in path] if len(path) <= CYCLE_ROWS_MAX else []
     is_long = bool(path) and (not rows or _name_bytes(rows) > CYCLE_NAME_BYTES_MAX)
     return Search([] if is_long else rows, is_bounded or is_long)
 
 
-def closes_cycle(draft: Draft, ticket: Ticket, context: Context) -> bool:
+def closes_cycle(draft: Draft, ticket: Ticket, context: Context, graph: Graph | None = None) -> bool:
     """Say whether granting a ticket leaves its actor waiting, by another one, for somebody who waits for this one.
 
-    What is offered counts as held already. A search that runs into its bound has found nothing.
+    What is offered counts as held already. A search that runs into its bound has found nothing. `graph` is that of an
+    earlier question, since which nothing but offers was made.
     """
     if next((one for one in _queued(draft, ticket.actor, context.t_ms) if one.seq != ticket.seq), None) is None:
         return False
-    graph = Graph(draft, context)
-    kept_out = {one.actor for one in graph.met(ask_again(draft, ticket)).tickets if one.claim_by_ms is None}
+    graph = Graph(draft, context) if graph is None else graph
+    kept_out = {one.actor for one in graph.line(ask_again(draft, ticket)) if one.claim_by_ms is None}
     kept_out.discard(ticket.actor)
     if not kept_out:
         return False
 
     def onward(actor: str) -> Iterator[Step]:
         waits = [wait for wait in graph.waits(actor, plain=False) if wait.ticket_id != ticket.ticket_id]
-        return graph.held_or_offered(waits)
+        return graph.held_or_offered(waits, walk)
 
-    path, _ = graph.walk(ticket.actor, onward(ticket.actor), onward, lambda step: step.ahead.holder in kept_out)
+    walk = Walk(ticket.actor)
+    nodes_max = context.parameters.deadlock_nodes
+    path, _ = walk.to(lambda step: step.ahead.holder in kept_out, onward(ticket.actor), onward, nodes_max)
     return bool(path)
 
 
 class Graph:
-    """The waits of one moment. Who waits for the same names in the same mode meets the same things: looked up once."""
+    """The waits of one moment. Who waits for the same names in the same mode meets the same things: looked up once.
+
+    Tickets may be offered meanwhile; nothing begins, ends, joins or leaves.
+    """
 
     def __init__(self, draft: Draft, context: Context) -> None:
         self._draft = draft
         self._t_ms = context.t_ms
-        self._nodes_max = context.parameters.deadlock_nodes
-        self._met: dict[tuple[tuple[str, ...], str], Way] = {}
+        self._met: dict[Place, Way] = {}
+        self._before: dict[Place, list[Ticket]] = {}
+        self._asks: dict[str, Ask] = {}
         self._holds: dict[str, bool] = {}
 
     def holds(self, actor: str) -> bool:
@@ -133,60 +145,99 @@ class Graph:
     def waits(self, actor: str, *, plain: bool) -> list[Wait]:
         """Return the waits of an actor: its queued tickets by number, then the plain one."""
         draft = self._draft
-        waits = [Wait(ask_again(draft, one), one.ticket_id) for one in _queued(draft, actor, self._t_ms)]
+        waits = [Wait(self._ask(one), one.ticket_id) for one in _queued(draft, actor, self._t_ms)]
         edge = edge_at(draft, actor, self._t_ms) if plain else None
         if edge is not None:
             waits.append(Wait(ask_of(draft, actor, (edge.resource,), edge.mode), None))
         return waits
 
+    def _ask(self, ticket: Ticket) -> Ask:
+        ask = self._asks.get(ticket.ticket_id)
+        if ask is None:
+            ask = self._asks[ticket.ticket_id] = ask_again(self._draft, ticket)
+        return ask
+
     def met(self, ask: Ask) -> Way:
-        """Return what excludes an ask: leases by token, tickets by number, the asker's own among them."""
+        """Return what excludes an ask, the asker's own among it: leases by token, tickets by number.
+
+        Of several leases of one holder there is the first alone: the others lead where that does.
+        """
         place = ask.resources, ask.mode
-        if place not in self._met:
-            way = way_of(self._draft, ask._replace(actor=NOBODY), self._t_ms)
-            leases = sorted(way.leases, key=attrgetter("fencing_token"))
-            self._met[place] = Way(leases, [], sorted(way.tickets, key=attrgetter("seq")))
-        return self._met[place]
+        way = self._met.get(place)
+        if way is None:
+            found = way_of(self._draft, ask._replace(actor=NOBODY), self._t_ms)
+            first: dict[str, Lease] = {}
+            for lease in sorted(found.leases, key=attrgetter("fencing_token")):
+                first.setdefault(lease.holder, lease)
+            way = self._met[place] = Way([*first.values()], [], sorted(found.tickets, key=attrgetter("seq")))
+        return way
 
-    def hard(self, waits: Iterable[Wait]) -> Iterator[Step]:
+    def line(self, ask: Ask) -> Iterator[Ticket]:
+        """Yield the tickets that exclude an ask, by number, as they are now."""
+        for one in self.met(ask).tickets:
+            yield ticket_at(self._draft, one.ticket_id) or one
+
+    def before(self, ask: Ask) -> list[Ticket]:
+        """Return the tickets that exclude an ask, by number: of each actor its first, and its first that is offered."""
+        place = ask.resources, ask.mode
+        if place not in self._before:
+            first: dict[tuple[str, bool], Ticket] = {}
+            for one in self.met(ask).tickets:
+                first.setdefault((one.actor, one.claim_by_ms is not None), one)
+            self._before[place] = [*first.values()]
+        return self._before[place]
+
+    def hard(self, waits: Iterable[Wait], walk: Walk) -> Iterator[Step]:
         """Yield the edges to those who hold what is waited for."""
-        return self._steps(waits, lambda wait: self.met(wait.ask).leases)
+        return _steps(waits, lambda wait: walk.left(wait.ask, self.met(wait.ask).leases))
 
-    def soft(self, waits: Iterable[Wait]) -> Iterator[Step]:
+    def soft(self, waits: Iterable[Wait], walk: Walk) -> Iterator[Step]:
         """Yield the edges to those who stand before in line and hold anything; before a new ticket stand all."""
 
         def before(wait: Wait) -> Iterator[Ticket]:
             number = None if wait.ticket_id is None else int(wait.ticket_id[1:])
-            earlier = (
-                one
-                for one in self.met(wait.ask).tickets
-                if number is None or one.seq < number or one.claim_by_ms is not None
-            )
-            return (one for one in earlier if self.holds(one.actor))
+            for one in walk.left(wait.ask, self.before(wait.ask), "ahead"):
+                is_before = number is None or one.seq < number or one.claim_by_ms is not None
+                if is_before and self.holds(one.actor):
+                    yield one
 
-        return self._steps(waits, before)
+        return _steps(waits, before)
 
-    def held_or_offered(self, waits: Iterable[Wait]) -> Iterator[Step]:
+    def held_or_offered(self, waits: Iterable[Wait], walk: Walk) -> Iterator[Step]:
         """Yield the hard edges as they are once what was offered is claimed."""
 
-        def holding(wait: Wait) -> list[Lease | Ticket]:
-            met = self.met(wait.ask)
-            return [*met.leases, *(one for one in met.tickets if one.claim_by_ms is not None)]
+        def holding(wait: Wait) -> Iterator[Ahead]:
+            yield from walk.left(wait.ask, self.met(wait.ask).leases)
+            yield from (one for one in self.line(wait.ask) if one.claim_by_ms is not None)
 
-        return self._steps(waits, holding)
+        return _steps(waits, holding)
 
-    def _steps(self, waits: Iterable[Wait], ahead_of: Callable[[Wait], Iterable[Lease | Ticket]]) -> Iterator[Step]:
-        return (Step(wait, ahead) for wait in waits for ahead in ahead_of(wait) if ahead.holder != wait.ask.actor)
 
-    def walk(
+class Walk:
+    """One search: who was met so far, and what of each place may still lead to somebody else."""
+
+    def __init__(self, start: str) -> None:
+        self._start = start
+        self._seen = {start}
+        self._left: dict[tuple[str, Place], list[Any]] = {}
+
+    def left(self, ask: Ask, ahead: list[Found], kind: str = "held") -> list[Found]:
+        """Return what of `ahead` leads back to the start or to somebody new; the rest of it is not looked at again."""
+        place = kind, (ask.resources, ask.mode)
+        start, seen = self._start, self._seen
+        left = [one for one in self._left.get(place, ahead) if one.holder not in seen or one.holder == start]
+        self._left[place] = left
+        return left
+
+    def to(
         self,
-        start: str,
+        is_goal: Callable[[Step], bool],
         first: Iterator[Step],
         onward: Callable[[str], Iterator[Step]],
-        is_goal: Callable[[Step], bool],
+        nodes_max: int,
     ) -> tuple[list[Step], bool]:
         """Return the path to the first goal, empty without one, and whether the search ended at its bound."""
-        seen = {start}
+        seen = self._seen
         path: list[Step] = []
         open_steps = [first]  # of the start and of each actor on the path
         while open_steps:
@@ -200,12 +251,16 @@ class Graph:
             actor = step.ahead.holder
             if actor in seen:
                 continue
-            if len(seen) >= self._nodes_max:
+            if len(seen) >= nodes_max:
                 return [], True
             seen.add(actor)
             path.append(step)
             open_steps.append(onward(actor))
         return [], False
+
+
+def _steps(waits: Iterable[Wait], ahead_of: Callable[[Wait], Iterable[Ahead]]) -> Iterator[Step]:
+    return (Step(wait, ahead) for wait in waits for ahead in ahead_of(wait) if ahead.holder != wait.ask.actor)
 
 
 def _queued(draft: Draft, actor: str, t_ms: int) -> Iterator[Ticket]:

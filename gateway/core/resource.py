@@ -167,12 +167,9 @@ def claims_on(view: Draft | View, names: Iterable[str], t_ms: int | None = None)
 
     With `t_ms` only what has not lapsed then.
     """
+    terms = {term: None for name in names for term in met_by(name)}  # deep names have most of them in common
     return {
-        claim: None
-        for name in names
-        for term in met_by(name)
-        for claim in claims_near(view, term)
-        if t_ms is None or t_ms < end_ms(view, claim)
+        claim: None for term in terms for claim in claims_near(view, term) if t_ms is None or t_ms < end_ms(view, claim)
     }
 
 
@@ -207,6 +204,7 @@ def exclusions(view: Draft | View, ask: Ask, kinds: tuple[str, ...] = ("",)) -> 
     """
     get, near = view.get, view.near
     met: set[str] = set()
+    empty: set[str] = set()  # words that several names have in common, mostly
     for name, key in zip(ask.resources, ask.keys, strict=True):
         sharing = _sharing(_class(ask.schemes, name), ask.mode)
         # What is filed under a spelled word overlaps when folded; a scheme that does not fold has to look again.
@@ -214,8 +212,14 @@ def exclusions(view: Draft | View, ask: Ask, kinds: tuple[str, ...] = ("",)) -> 
         is_folding = bool(ask.schemes) and _is_folding(ask.schemes, name)
         inside = key[:-2] if key.endswith("**") else "\n"  # no name begins with that
         for term in met_by(name):
+            if term in empty:
+                continue
+            places = near(term)
+            if not places:
+                empty.add(term)
+                continue
             is_sure = is_folding and not is_digest(term)
-            for place in near(term):
+            for place in places:
                 claim = get(place) if place.startswith(kinds) else None
                 if not isinstance(claim, CLAIMS) or claim.mode in sharing or place in met:
                     continue
@@ -285,8 +289,9 @@ def own_leases(view: Draft | View, actor: str, t_ms: int) -> Iterator[Lease]:
 
 def own_tickets(view: Draft | View, actor: str, t_ms: int) -> Iterator[Ticket]:
     """Yield the live tickets of an actor, lowest number first."""
+    since_ms = -1 if t_ms < counter_at(view, HOLIDAY_KEY) else t_ms  # in a holiday nothing lapses
     found = (claim for claim in claims_near(view, waited_by(actor)) if isinstance(claim, Ticket))
-    return iter(sorted((one for one in found if t_ms < end_ms(view, one)), key=lambda ticket: ticket.seq))
+    return iter(sorted((one for one in found if since_ms < one.deadline_ms), key=attrgetter("seq")))
 
 
 def own_lease(view: Draft | View, ask: Ask, t_ms: int) -> Lease | None:

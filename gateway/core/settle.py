@@ -18,7 +18,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
-from gateway.core.deadlock import closes_cycle
+from gateway.core.deadlock import Graph, closes_cycle
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.resource import (
     Ask,
@@ -55,14 +55,14 @@ def settle(draft: Draft, context: Callable[[], Context]) -> Iterator[Decision]:
     stirred = draft.take_stirred()
     if counter_at(draft, TICKETS_KEY) == 0:
         return
-    line, concern = Line(draft, context().t_ms), _Concern(draft)
+    line, concern, graph = Line(draft, context().t_ms), _Concern(draft), Graph(draft, context())
     numbers = sorted(concern.of(stirred))
     while numbers:
         number = heapq.heappop(numbers)
         ticket = ticket_at(draft, f"T{number}")
         if ticket is None or ticket.claim_by_ms is not None or not line.is_live(ticket):
             continue
-        yield from _look(line, ticket, context)
+        yield from _look(line, graph, ticket, context)
         for later in concern.of(draft.take_stirred()):
             if later > number:
                 heapq.heappush(numbers, later)
@@ -219,7 +219,7 @@ def _tickets_on(draft: Draft, names: Iterable[str]) -> list[Ticket]:
     return [one for one in claims_on(draft, names) if isinstance(one, Ticket)]
 
 
-def _look(line: Line, ticket: Ticket, context: Callable[[], Context]) -> Iterator[Decision]:
+def _look(line: Line, graph: Graph, ticket: Ticket, context: Callable[[], Context]) -> Iterator[Decision]:
     """Offer a queued ticket what it waits for, if nothing is in its way; else note what its standing is now."""
     draft, ask = line.draft, ask_again(line.draft, ticket)
     if len(ticket.resources) > 1:
@@ -228,7 +228,7 @@ def _look(line: Line, ticket: Ticket, context: Callable[[], Context]) -> Iterato
             yield _reserve(draft, ticket, context())
             ticket = ticket_at(draft, ticket.ticket_id) or ticket
     is_free = line.is_clear(ticket) and next(line.standing(ask, ticket.seq), None) is None
-    is_passed = is_free and closes_cycle(draft, ticket, context())
+    is_passed = is_free and closes_cycle(draft, ticket, context(), graph)
     if is_free and not is_passed:
         yield _offer(draft, ticket, context())
         for wide in _pass(line, ask, ticket.seq):

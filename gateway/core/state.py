@@ -475,8 +475,8 @@ class Draft:
 
     def near(self, term: str) -> Collection[str]:
         """Return the keys filed under `term`; `get` says whether the record is still there and still like that."""
-        below, own = self._near_below(term), self._near.near(term)
-        return [*below, *own] if own else below
+        below = self._near_below(term)
+        return [*below, *self._near.near(term)] if term in self._near else below
 
     def put(self, key: str, record: Record | None) -> None:
         """Put a record under its key; None takes away what is there."""

@@ -65,33 +65,30 @@ def is_digest(term: str) -> bool:
     return term.startswith(DIGEST_MARK, 1)
 
 
-class Index:
+class Index(dict[str, str | dict[str, None]]):
     """Which keys are filed under which words. A word with one key, as most have, has no collection of its own."""
 
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: dict[str, str | dict[str, None]] = {}
+    __slots__ = ()
 
     def add(self, term: str, key: str) -> None:
         """File a key under a word; once is enough."""
-        found = self._found.setdefault(term, key)
+        found = self.setdefault(term, key)
         if isinstance(found, dict):
             found[key] = None
         elif found != key:
-            self._found[term] = {found: None, key: None}
+            self[term] = {found: None, key: None}
 
     def remove(self, term: str, key: str) -> None:
         """Take away a key that is filed under a word."""
-        found = self._found[term]
+        found = self[term]
         if isinstance(found, dict):
             del found[key]
         if found == key or not found:
-            del self._found[term]
+            del self[term]
 
     def near(self, term: str) -> Collection[str]:
         """Return the keys filed under a word, in no order."""
-        found = self._found.get(term)
+        found = self.get(term)
         if found is None:
             return ()
         return (found,) if type(found) is str else found

@@ -223,7 +223,7 @@ class _Book:
         return is_mode and said == (edge.actor, edge.resource, lives_ms)
 
     def _is_counted(self, principal: Principal) -> bool:
-        """Say whether the trust is what its last entry left, and whether just what leases and delays name is counted."""
+        """Say whether the trust is what its last entry left, and whether just what leases and delays name counts."""
         if principal.held != self._held[principal.did]:
             return False
         if principal.trust_seq is None:

@@ -141,7 +141,7 @@ class Model:
 
     def held_names(self, who: str, t_ms: int) -> int:
         """Count the names of its leases, and of what they left behind that still keeps others out."""
-        kept = [*self.live(), *(x for x in self.closed if t_ms < max(x.ends_ms, self.holiday_ms))]
+        kept: list[Held | Closed] = [*self.live(), *(x for x in self.closed if t_ms < max(x.ends_ms, self.holiday_ms))]
         return sum(len(x.names) for x in kept if x.holder == who)
 
     # --- telling ------------------------------------------------------------------------------------------------------

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
+from itertools import product
 from time import process_time
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from gateway.core.deadlock import Graph, Search, closes_cycle, find_cycle
-from gateway.core.resource import ask_of
-from gateway.core.state import Draft, Edge, Ticket, edge_key
+from gateway.core import deadlock
+from gateway.core.deadlock import Graph, Search, Step, Wait, closes_cycle, find_cycle
+from gateway.core.resource import Ask, ask_again, ask_of, own_leases, own_tickets, way_of
+from gateway.core.state import Draft, Edge, Lease, Ticket, edge_key
 from tests.core.hall import Crowd, Hall, now
 from tests.core.requests import NOW_MS, did_of, set_scheme
 from verifier.entries import CYCLE_NAME_BYTES_MAX, CYCLE_ROWS_MAX, Leaf
@@ -418,6 +421,82 @@ def test_many_who_wait_for_one_sub_tree_look_at_it_once() -> None:
     crowd.asked = 0
     assert search(crowd, "N", "repo:0", deadlock_nodes=2_000) == Search([], False)
     assert crowd.asked < 30_000
+
+
+def test_who_was_met_is_not_met_again_for_each_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty agents in line for everything that the others hold: one question is about forty, not about 60,000 edges."""
+    crowd, agents = Crowd(), range(40)
+    for agent, number in product(agents, range(10)):
+        crowd.hold(f"A{agent}", 1 + 10 * agent + number, f"r:{agent}/{number}")
+    for agent, other in product(agents, agents):
+        if agent != other:
+            crowd.line(f"A{agent}", 1_000 + 40 * agent + other, f"r:{other}/**")
+    crowd.hold("B", 1, "r:b")
+    steps = list[Step]()
+
+    def counted(wait: Wait, ahead: Lease | Ticket) -> Step:
+        steps.append(Step(wait, ahead))
+        return steps[-1]
+
+    monkeypatch.setattr(deadlock, "Step", counted)
+    assert search(crowd, "B", "r:0/0", plain=True, soft=True) == Search([], False)
+    assert 40 <= len(steps) < 400
+
+
+def plainest(draft: Draft, ask: Ask, soft: bool) -> list[tuple[str, int]]:
+    """Search depth first, and look at everything again for every wait: who waits, for which token or number."""
+    seen = {ask.actor}
+
+    def edges(waits: list[tuple[Ask, int]]) -> list[tuple[Ask, Lease | Ticket]]:
+        ways = [(wait, number, way_of(draft, wait, NOW_MS)) for wait, number in waits]
+        ahead = [(wait, one) for wait, number, way in ways for one in by_number(way.tickets)
+                 if (one.seq < number or one.claim_by_ms) and any(own_leases(draft, one.actor, NOW_MS))]  # fmt: skip
+        return [*((wait, one) for wait, _, way in ways for one in by_number(way.leases)), *(ahead if soft else ())]
+
+    def circle(waits: list[tuple[Ask, int]]) -> list[tuple[str, int]]:
+        for wait, one in edges(waits):
+            row = wait.actor, one.number
+            if isinstance(one, Lease) and one.holder == ask.actor:
+                return [row]
+            if one.holder not in seen:
+                seen.add(one.holder)
+                queued = (it for it in own_tickets(draft, one.holder, NOW_MS) if it.claim_by_ms is None)
+                rest = circle([(ask_again(draft, it), it.seq) for it in queued])
+                if rest:
+                    return [row, *rest]
+        return []
+
+    return circle([(ask, 1_000)]) if any(own_leases(draft, ask.actor, NOW_MS)) else []
+
+
+Thing = TypeVar("Thing", Lease, Ticket)
+
+
+def by_number(found: Sequence[Thing]) -> list[Thing]:
+    return sorted(found, key=lambda one: one.number)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_circle_told_is_that_of_the_plainest_search(seed: int) -> None:
+    dice, names, told = random.Random(seed), ["r:a", "r:a/**", "r:b", "r:b/c", "r:**", "q:x", "q:y"], 0
+    for _ in range(150):
+        crowd, agents, numbers = Crowd(), "ABCDEFGH"[: dice.randint(2, 8)], dice.sample(range(1, 99), 30)
+        for number in numbers[: dice.randint(2, 12)]:
+            crowd.hold(dice.choice(agents), number, dice.choice(names))
+        for number in numbers[dice.randint(12, 29) :]:
+            crowd.line(dice.choice(agents), number, *dice.sample(names, dice.randint(1, 3)))
+            if dice.random() < 0.2:
+                ticket = crowd.records[f"ticket/T{number}"]
+                assert isinstance(ticket, Ticket)
+                crowd.records[f"ticket/T{number}"] = ticket._replace(claim_by_ms=NOW_MS + 9)
+        actor, name, soft = dice.choice(agents), dice.choice(names), dice.random() < 0.5
+        rows: list[Any] = search(crowd, actor, name, soft=soft).rows
+        draft = Draft(crowd)
+        assert [(row["actor"], row.get("fencingToken") or int(row["aheadId"][1:])) for row in rows] == plainest(
+            draft, ask_of(draft, actor, (name,), "write"), soft
+        )
+        told += bool(rows)
+    assert 20 < told < 130
 
 
 def test_an_offer_is_tested_over_what_is_held_and_what_is_offered() -> None:

@@ -648,3 +648,18 @@ def test_an_offer_whose_lease_the_waiter_itself_gave_away_is_polled() -> None:
     assert hall.say(accept("C", own)).type.split("/")[1] == "lease.transferred"
     assert hall.claim("A", ticket).type.split("/")[1] == "wait.polled"
     assert hall.audited() == []
+
+
+def test_deep_names_of_many_are_looked_up_once() -> None:
+    """What 192 tickets of 16 names of 30 segments meet has most words in common, and is the same for each offer."""
+    crowd, deep = Crowd([(TICKETS_KEY, Counter(192))]), "/".join("x" * 28)
+    crowd.hold("H", 1, "d:**")
+    for number in range(192):
+        agent, place = divmod(number, 64)
+        names = (f"d:{deep}/{n}/{place}{'/**' if (n + agent) % 2 else ''}" for n in range(16))
+        crowd.line(f"P{agent}", 2 + number, *names)
+    draft = Draft(crowd)
+    draft.delete(lease_key("L1"))
+    crowd.asked = 0
+    assert len(settled(draft, now)) == 64
+    assert crowd.asked < 200_000, "it was more than a million"
