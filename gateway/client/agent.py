@@ -232,7 +232,14 @@ class Agent:
             return await self.acquire(names, mode=mode, ttl_ms=ttl_ms, wait_ms=wait_ms)
         wish = Wish(names, mode, ttl_ms, on_deadlock)
         grant = await wait_in_line(self, wish, self.clock.steady_ms() + wait_ms, on_wait)
-        return await self.acquire(names, mode=mode, ttl_ms=ttl_ms) if grant is None else grant
+        if grant is not None:
+            return grant
+        try:
+            return await self.acquire(names, mode=mode, ttl_ms=ttl_ms)
+        except InTheWay as refused:
+            if on_deadlock == "wait" or refused.error != "deadlock":
+                refused.waited_ms = wait_ms
+            raise
 
     def lease(
         self,

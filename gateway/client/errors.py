@@ -7,6 +7,7 @@
     AnswerRefused    the gateway said something its receipt doesn't prove; nothing of it may be acted upon
     LeaseLost        trust in a lease that was held has ended; stop the work that relied on it
     StillWaiting     not granted yet; the place in line is kept
+    Interrupted      the person at the keyboard ended a wait
     Fenced           a guard refused a write
 
 Of the refusals these ask for something different to be done next: InTheWay (LeaseHeld, LockDelayed, Queued, QueueFull:
@@ -121,8 +122,11 @@ class Stampede:
 class InTheWay(Refused):
     """Something of somebody else is in the way: a lease, a lock-delay, a ticket, or a full queue.
 
-    `stampede` and `retry_after_ms` are the ledger's advice for those who ask again without a ticket.
+    `stampede` and `retry_after_ms` are the ledger's advice for those who ask again without a ticket. `waited_ms` is how
+    long this key stood in line before it gave up its place and was refused; 0 when it did not.
     """
+
+    waited_ms: int = 0
 
     def __init__(self, receipt: VerifiedReceipt) -> None:
         super().__init__(receipt)
@@ -303,6 +307,14 @@ class StillWaiting(ClientError):
     def __init__(self, ticket: Ticket) -> None:
         super().__init__(f"ticket {ticket.ticket_id} is number {ticket.position} in line")
         self.ticket = ticket
+
+
+class Interrupted(ClientError):
+    """Waiting was ended from the keyboard; `ticket_id` is a place in line that is kept all the same, or None."""
+
+    def __init__(self, text: str, ticket_id: str | None = None) -> None:
+        super().__init__(text)
+        self.ticket_id = ticket_id
 
 
 class NotHeld(ClientError):

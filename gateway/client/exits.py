@@ -19,6 +19,7 @@ from gateway.client.errors import (
     ClockWrong,
     Deadlock,
     HeldHere,
+    Interrupted,
     InTheWay,
     LeaseBroken,
     LeaseHeld,
@@ -41,7 +42,7 @@ from verifier.verdict import TEXT_CHARACTERS_MAX, escape
 
 DONE, REFUSED, USAGE = 0, 1, 2
 UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK = 69, 73, 75, 76, 77, 78, 79
-NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = 126, 127, 128
+NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE, INTERRUPTED = 126, 127, 128, 130
 
 MEANINGS: Mapping[int, str] = {
     DONE: "done",
@@ -97,6 +98,7 @@ _KINDS: tuple[tuple[type[ClientError], int], ...] = (
     (AlreadyWaiting, HELD),
     (StillWaiting, HELD),
     (HeldHere, HELD),
+    (Interrupted, INTERRUPTED),
     (LeaseLost, LOST),
     (Unreachable, UNREACHABLE),
     (AnswerRefused, UNPROVEN),
@@ -108,6 +110,7 @@ _NAMES: tuple[tuple[type[ClientError], str], ...] = (
     (StillWaiting, "still_waiting"),
     (NotHeld, "not_held"),
     (HeldHere, "held_here"),
+    (Interrupted, "interrupted"),
     (LeaseLost, "lease_lost"),
     (Unreachable, "unreachable"),
     (LedgerBehind, "ledger_behind"),
@@ -118,7 +121,9 @@ _NAMES: tuple[tuple[type[ClientError], str], ...] = (
 
 
 def exit_code_of(error: ClientError) -> int:
-    """Return the exit code for an error of the client."""
+    """Return the exit code for an error of the client; who waited into a deadlock knowingly was only refused."""
+    if isinstance(error, InTheWay) and error.waited_ms:
+        return HELD
     return next((code for kind, code in _KINDS if isinstance(error, kind)), REFUSED)
 
 
@@ -146,8 +151,13 @@ def explain(error: ClientError) -> str:
 def _explain_refusal(refused: Refused) -> str:
     advice = _ADVICE_THERE.get((_entry_of(refused), refused.error))
     say = _SENTENCES.get(refused.error)
+    if isinstance(refused, InTheWay) and refused.waited_ms:
+        say = _explain_held if isinstance(refused, Deadlock) else say
+        waited = f"Waited {seconds(refused.waited_ms)} in line; the place is given up. "
+    else:
+        waited = ""
     if say is not None and advice is None:
-        return say(refused)
+        return waited + say(refused)
     ended = "" if refused.ended_seq is None else f"; it ended with entry {refused.ended_seq}"
     why = f"refused: {shown(refused.error)} (entry {refused.receipt.seq}{ended})."
     return f"{why} {advice or ADVICE.get(refused.error, '')}".strip()
@@ -158,7 +168,7 @@ def _entry_of(refused: Refused) -> str:
     return refused.receipt.type.split("/")[1]
 
 
-def _explain_held(held: LeaseHeld) -> str:
+def _explain_held(held: LeaseHeld | Deadlock) -> str:
     others = f", and {held.conflicts - 1} more in the way" if held.conflicts > 1 else ""
     return (
         f"{shown(held.resource)} is held by {_who(held.holder, held.holder_name)} until "
@@ -187,7 +197,7 @@ def _ring_line(row: Waits, following: Waits) -> str:
 
 def _explain_delay(delayed: LockDelayed) -> str:
     return (
-        f"{shown(delayed.resource)} was held by {delayed.holder} until its lease ran out or was broken; others "
+        f"{shown(delayed.resource) or 'What the lease is on'} was held by {delayed.holder} until its lease ran out or was broken; others "
         f"have to wait until {moment(delayed.delay_until_ms)}, in case its work goes on.\n{_again(delayed)}"
     )
 
@@ -201,7 +211,7 @@ def _explain_queued(queued: Queued) -> str:
 
 
 def _explain_full(full: QueueFull) -> str:
-    return f"there is no room in line (entry {full.receipt.seq}). Come back in {full.retry_after_ms} ms."
+    return f"there is no room in line (entry {full.receipt.seq}). Come back in {seconds(full.retry_after_ms)}."
 
 
 def _explain_already(already: AlreadyWaiting) -> str:
@@ -238,7 +248,9 @@ def _explain_waiting(waiting: StillWaiting) -> str:
 
 def _again(refused: InTheWay) -> str:
     """What to do when others are in the way; only who acquires can stand in line."""
-    after = f"in {refused.retry_after_ms} ms"
+    if refused.waited_ms:
+        return "Stand in line for longer with --wait, or see who waits: tallystick wait"
+    after = f"in {seconds(refused.retry_after_ms)}"
     match _entry_of(refused):
         case "lease.refused":
             return f"Try again {after}, wait in line with --wait 60s, or see who waits: tallystick wait"
@@ -272,6 +284,11 @@ def shown(text: str) -> str:
     """Return a text from outside fit for a terminal: what can be printed stays, the rest is escaped; bounded."""
     cut = text if len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + "..."
     return "".join(letter if letter.isprintable() else escape(letter) for letter in cut)
+
+
+def seconds(duration_ms: int) -> str:
+    """Return a duration as a person reads it, rounded up; programs get milliseconds."""
+    return f"{max(1, -(-duration_ms // 1000))} s"
 
 
 def moment(time_ms: int) -> str:

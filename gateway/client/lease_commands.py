@@ -15,8 +15,8 @@ from gateway.actions import ACTIONS
 from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT, Agent, SeenLease, Tokened
 from gateway.client.errors import NotHeld, RequestRejected, StillWaiting
 from gateway.client.exits import DONE, shown
-from gateway.client.line import poll_until
-from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back
+from gateway.client.line import poll_until, waiting_words
+from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back, interruptible
 from gateway.client.terminal import (
     OPERATOR_HELP,
     PROFILE_HELP,
@@ -24,6 +24,7 @@ from gateway.client.terminal import (
     command_parser,
     duration_ms,
     patient,
+    say_waiting,
     sub_parser,
 )
 from gateway.client.trust import Grant
@@ -147,21 +148,25 @@ async def _acquire(arguments: argparse.Namespace) -> int:
 
 
 async def _take(agent: Agent, arguments: argparse.Namespace) -> Grant:
-    return await agent.wait_for(
-        arguments.resources, mode=arguments.mode, ttl_ms=arguments.ttl, wait_ms=arguments.wait,
-        on_deadlock=arguments.on_deadlock,
-    )  # fmt: skip
+    with interruptible(None):
+        return await agent.wait_for(
+            arguments.resources, mode=arguments.mode, ttl_ms=arguments.ttl, wait_ms=arguments.wait,
+            on_deadlock=arguments.on_deadlock, on_wait=lambda what: say_waiting("lease", what, arguments.wait),
+        )  # fmt: skip
 
 
 async def _queue(agent: Agent, arguments: argparse.Namespace) -> Grant:
     """Take a place in line and keep it, whoever goes on with it."""
     deadline_ms = agent.clock.steady_ms() + arguments.wait
-    answer = await agent.acquire(
-        arguments.resources, mode=arguments.mode, ttl_ms=arguments.ttl, wait=True, give_up_ms=arguments.give_up,
-        on_deadlock=arguments.on_deadlock,
-    )  # fmt: skip
+    with interruptible(None):
+        answer = await agent.acquire(
+            arguments.resources, mode=arguments.mode, ttl_ms=arguments.ttl, wait=True, give_up_ms=arguments.give_up,
+            on_deadlock=arguments.on_deadlock,
+        )  # fmt: skip
     if not isinstance(answer, Grant) and arguments.wait > 0:
-        answer = await poll_until(agent, answer, deadline_ms)
+        say_waiting("lease", waiting_words(answer), arguments.wait)
+        with interruptible(answer.ticket_id):
+            answer = await poll_until(agent, answer, deadline_ms)
     if isinstance(answer, Grant):
         return answer
     raise StillWaiting(answer)

@@ -107,6 +107,11 @@ def answer_to_claim(ticket: Ticket | str, receipt: VerifiedReceipt, sent_ms: int
     return grant
 
 
+def waiting_words(ticket: Ticket) -> str:
+    """Return what is told of a place in line."""
+    return f"waiting in line with ticket {ticket.ticket_id}, number {ticket.position}"
+
+
 def give_up_ms(budget_ms: int) -> int:
     """Return how long to ask a ticket to be kept, for a budget of any length."""
     return min(max(budget_ms, GIVE_UP_MS_MIN), GIVE_UP_MS_MAX)
@@ -134,7 +139,7 @@ async def wait_in_line(agent: Agent, wish: Wish, deadline_ms: int, on_wait: OnWa
             if isinstance(answer, Grant):
                 return answer
             if on_wait is not None:
-                on_wait(f"waiting in line with ticket {answer.ticket_id}, number {answer.position}")
+                on_wait(waiting_words(answer))
                 on_wait = None
             return await claim_until(agent, answer, deadline_ms)
         except (TicketEnded, QueueFull, AlreadyWaiting) as refused:

@@ -7,8 +7,12 @@ import json
 import os
 import shlex
 import sys
+from asyncio import CancelledError
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from gateway.client.errors import Interrupted
 from gateway.client.exits import DONE, PROFILE
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
@@ -47,6 +51,21 @@ def done(
 def give_back(grant: Grant, home: Path) -> str:
     """Return the next step of a holder, by the lease's id: of two leases on the same names it means this one."""
     return f"Give it back with:  tallystick lease release {grant.lease_id}{home_option(home)}"
+
+
+@contextmanager
+def interruptible(ticket_id: str | None) -> Iterator[None]:
+    """Tell who ends a wait from the keyboard what becomes of the place in line: `ticket_id` is kept, None is left."""
+    try:
+        yield
+    except CancelledError as interrupt:
+        if ticket_id is None:
+            raise Interrupted("interrupted; left the line, and nothing is taken.") from interrupt
+        raise Interrupted(
+            f"interrupted; ticket {ticket_id} keeps its place in line for a while.\n"
+            f"Go on with: tallystick wait claim {ticket_id}, or leave the line: tallystick wait cancel {ticket_id}",
+            ticket_id,
+        ) from interrupt
 
 
 def add_receipt(parser: argparse.ArgumentParser) -> None:

@@ -31,6 +31,7 @@ from gateway.client.clock import Clock
 from gateway.client.exits import LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE
 from gateway.client.lease import HeldLease
 from gateway.client.seen import replace_file
+from gateway.client.terminal import say_waiting
 from gateway.client.trust import Grant, margin_ms
 
 GRACE_MS_MAX = 10_000
@@ -70,7 +71,7 @@ async def run(agent: Agent, job: Job) -> int:
                 ttl_ms=job.ttl_ms,
                 wait_ms=job.wait_ms,
                 on_grant=lambda grant: _keep_receipt(path, grant),
-                on_wait=lambda what: _say_waiting(what, job.wait_ms),
+                on_wait=lambda what: say_waiting("run", what, job.wait_ms),
             )
             async with lease:
                 return await _supervise(job, lease, path, signals, agent.clock)
@@ -167,11 +168,6 @@ def _uncancel() -> None:
     task = asyncio.current_task()
     assert task is not None, "runs inside a task"
     task.uncancel()
-
-
-def _say_waiting(what: str, wait_ms: int) -> None:
-    seconds = -(-wait_ms // 1000)
-    print(f"tallystick run: {what}; for up to {seconds} s, an interrupt ends it", file=sys.stderr, flush=True)
 
 
 def _keep_receipt(path: Path, grant: Grant) -> None:

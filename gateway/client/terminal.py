@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from gateway.client.agent import Agent
 from gateway.client.errors import ClientError, StillWaiting
-from gateway.client.exits import SIGNAL_BASE, USAGE, exit_code_of, exit_table, explain, shown
+from gateway.client.exits import INTERRUPTED, USAGE, exit_code_of, exit_table, explain, seconds, shown
 from gateway.client.profile import default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
@@ -48,7 +48,7 @@ def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> in
         text = _with_home(explain(error), arguments.home)
         return _tell(command, arguments, error_facts(error), text, exit_code_of(error))
     except KeyboardInterrupt:
-        return SIGNAL_BASE + 2
+        return INTERRUPTED
 
 
 def _tell(command: str, arguments: argparse.Namespace, facts: Mapping[str, object], text: str, code: int) -> int:
@@ -74,10 +74,15 @@ def patient(home: Path) -> Agent:
     url = profile.address.url
 
     def tell(left_ms: int) -> None:
-        seconds = -(-left_ms // 1000)
-        print(f"{url} does not answer; trying for up to {seconds} s", file=sys.stderr, flush=True)
+        print(f"{url} does not answer; trying for up to {seconds(left_ms)}", file=sys.stderr, flush=True)
 
     return Agent.open(profile, on_silence=tell)
+
+
+def say_waiting(command: str, what: str, wait_ms: int) -> None:
+    """Tell, on standard error, what a command waits for."""
+    words = f"tallystick {command}: {what}; for up to {seconds(wait_ms)}, an interrupt ends it"
+    print(words, file=sys.stderr, flush=True)
 
 
 # -- parsers -----------------------------------------------------------------------------------------------------------

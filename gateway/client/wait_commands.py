@@ -14,7 +14,7 @@ from gateway.client.agent import Agent
 from gateway.client.errors import StillWaiting
 from gateway.client.exits import DONE
 from gateway.client.line import HOLD_MS, poll_until
-from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back
+from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back, interruptible
 from gateway.client.terminal import Handler, add_home, command_parser, duration_ms, patient
 from gateway.client.trust import Grant
 from gateway.client.words import deadlock_line, objects, wait_lines
@@ -68,7 +68,8 @@ def claim_parser() -> tuple[argparse.ArgumentParser, Handler]:
 async def _claim(arguments: argparse.Namespace) -> int:
     ticket_id = _checked_ticket(arguments)
     async with patient(arguments.home) as agent:
-        answer = await poll_until(agent, ticket_id, agent.clock.steady_ms() + arguments.wait)
+        with interruptible(ticket_id):
+            answer = await poll_until(agent, ticket_id, agent.clock.steady_ms() + arguments.wait)
     if not isinstance(answer, Grant):
         raise StillWaiting(answer)
     return done("wait claim", arguments, answer.receipt, give_back(answer, arguments.home))

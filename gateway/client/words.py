@@ -6,7 +6,7 @@ sentence around it claims nothing.
 
 from __future__ import annotations
 
-from gateway.client.errors import ClientError, Refused, RequestRejected, StillWaiting
+from gateway.client.errors import ClientError, Interrupted, Refused, RequestRejected, StillWaiting
 from gateway.client.exits import code_name, moment, shown
 from gateway.client.join import Joined
 from gateway.client.receipts import VerifiedReceipt
@@ -42,6 +42,8 @@ def error_facts(error: ClientError) -> JsonObject:
         return facts(error.receipt)
     if isinstance(error, StillWaiting):
         return {**facts(error.ticket.receipt), "error": code_name(error)}
+    if isinstance(error, Interrupted) and error.ticket_id is not None:
+        return {"error": code_name(error), "ticketId": error.ticket_id}
     return {"error": error.code if isinstance(error, RequestRejected) else code_name(error)}
 
 

@@ -503,7 +503,7 @@ def test_readers_share_a_subtree_and_a_writer_is_told_who_they_are(alice: Path, 
     upgrade = lease(bob, "renew", "docs:Guide/Intro.md", "--mode", "write")
     assert (upgrade.returncode, "docs:guide/**" in upgrade.stderr) == (73, True)
     assert re.search(
-        r"Ask again in \d+ ms, or release it and stand in line with tallystick lease acquire", upgrade.stderr
+        r"Ask again in \d+ s, or release it and stand in line with tallystick lease acquire", upgrade.stderr
     )
     lease(alice, "release", "docs:guide/**")
     changed = facts(lease(bob, "renew", "docs:Guide/Intro.md", "--mode", "write", "--json"))
@@ -585,6 +585,54 @@ def test_a_ticket_outlives_its_command_and_is_gone_on_with_by_another(alice: Pat
     assert client(*back.split()).returncode == 0
     gone = client("wait", "cancel", ticket, "--home", str(bob))
     assert (gone.returncode, "ticket_ended" in gone.stderr) == (1, True)
+
+
+def test_who_waited_in_vain_is_told_so_and_how_long(alice: Path, bob: Path) -> None:
+    """Also who waited into a deadlock knowingly was only refused in the end."""
+    lease(alice, "acquire", "lock:vain/a", "--ttl", "60s")
+    lease(bob, "acquire", "lock:vain/b", "--ttl", "60s")
+    ticket = str(facts(lease(alice, "acquire", "lock:vain/b", "--give-up", "1m", "--json"))["ticketId"])
+    vain = lease(bob, "acquire", "lock:vain/a", "--wait", "1s", "--on-deadlock", "wait")
+    did = open_profile(alice).key.did
+    assert vain.returncode == 73
+    told, gave_up = vain.stderr.split("\n", 1)
+    assert re.fullmatch(
+        r"tallystick lease: waiting in line with ticket T\d+, number 1; for up to 1 s, an interrupt ends it", told
+    )
+    assert gave_up.startswith(
+        f"tallystick lease: Waited 1 s in line; the place is given up. lock:vain/a is held by {did} until "
+    )
+    assert " ms" not in gave_up
+    client("wait", "cancel", ticket, "--home", str(alice))
+    plain = lease(bob, "acquire", "lock:vain/a")
+    assert re.search(r"Try again in \d+ s, wait in line", plain.stderr)
+    for home, name in ((alice, "lock:vain/a"), (bob, "lock:vain/b")):
+        lease(home, "release", name)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_interrupted_wait_says_what_becomes_of_the_place(alice: Path, bob: Path, is_kept: bool) -> None:
+    lease(alice, "acquire", "lock:keys", "--ttl", "60s")
+    options = ("--wait", "60s", *(("--give-up", "5m") if is_kept else ()))
+    command = (sys.executable, "-m", "gateway", "lease", "acquire", "lock:keys", *options, "--home", str(bob))
+    waiting = Popen(command, cwd=ROOT, stderr=-1, text=True)
+    try:
+        assert waiting.stderr is not None
+        (ticket,) = re.findall(r"with ticket (T\d+), number 1", waiting.stderr.readline())
+        waiting.send_signal(signal.SIGINT)
+        _, told = waiting.communicate(timeout=60)
+    finally:
+        waiting.kill()
+        waiting.wait()
+    assert waiting.returncode == 130
+    if is_kept:
+        assert f"{ticket} keeps its place" in told
+        (back,) = re.findall(r"tallystick (wait cancel T\d+ --home \S+)", told)
+        assert client(*back.split()).returncode == 0
+    else:
+        assert told == "tallystick lease: interrupted; left the line, and nothing is taken.\n"
+        assert ticket not in client("wait", "lock:keys", "--home", str(alice)).stdout
+    lease(alice, "release", "lock:keys")
 
 
 def test_a_ticket_is_given_up(alice: Path, bob: Path) -> None:
