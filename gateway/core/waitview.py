@@ -1,12 +1,12 @@
-"""Pictures for people and pollers: who holds what, who stands in line, who was refused lately, who waits for whom.
+"""Pictures for people and pollers: who holds what, what is kept free, who is in line, was refused, waits for whom.
 
 A projection of records, and nothing else: it writes nothing and proves nothing. What has lapsed is left out, although
 its entry may not be written yet; a refusal counts as waiting for `wait_edge_ms`.
 
 Strangers may look, on the thread that decides. So the live records are walked through once for a `Scene`, which serves
-every reader until the head moves, and what is made of it has at most ROWS_MAX rows with ITEMS_MAX leases and tickets. A
-question about one resource or one holder is answered by look-ups in the scene and touches nothing else; nobody gets
-more than LOOKS_MAX of them.
+every reader until the head moves, and what is made of it has at most ROWS_MAX rows with ITEMS_MAX leases, delays and
+tickets. A question about one resource or one holder is answered by look-ups in the scene and touches nothing
+else; nobody gets more than LOOKS_MAX of them.
 
 Source: docs/protocol.md 19.4.
 """
@@ -20,8 +20,11 @@ from typing import Protocol
 
 from gateway.core.resource import DEFAULT_CLASS, claims_near, keys_of, lapse_ms
 from gateway.core.state import (
+    CLAIMS,
     HOLIDAY_KEY,
     Claim,
+    Delay,
+    Handover,
     Lease,
     Parameters,
     Record,
@@ -31,6 +34,7 @@ from gateway.core.state import (
     agent_at,
     counter_at,
     edge_at,
+    handover_at,
     principal_at,
     scheme_at,
 )
@@ -39,8 +43,8 @@ from verifier.entries import key_of, may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
 ROWS_MAX = 1_000  # resources in one picture: some 400 kB
-ITEMS_MAX = 2_000  # leases and tickets in one picture, each as often as it is shown
-ROW_ITEMS_MAX = 20  # leases, and again tickets, in one row of a picture of everything; the oldest
+ITEMS_MAX = 2_000  # leases, delays and tickets in one picture, each as often as it is shown
+ROW_ITEMS_MAX = 20  # leases, and again delays and tickets, in one row of a picture of everything; the oldest
 WAITS_MAX = 2_000  # refusals that a scene keeps, the longest first; and waits that are followed in search of deadlocks
 LOOKS_MAX = 20_000  # names compared for one picture: some 60 ms
 
@@ -59,8 +63,8 @@ Pair = tuple[tuple[str, str], tuple[str, ...]]  # two actors, and the resources 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What was live at one head at `t_ms`: leases by holder, oldest token first; refusals by resource, the longest
-    first; tickets, lowest number first.
+    """What was live at one head at `t_ms`: leases by holder, and by whom they are offered to, oldest token first;
+    refusals by resource, the longest first; tickets, lowest number first; delays, the earliest begun first.
 
     It counts as long as `view` stands at that head: what is on a resource is looked up there. `leases`, `held` and
     `waits` are totals: live leases, the resources they name, refusals that count as waiting.
@@ -70,8 +74,10 @@ class Scene:
     t_ms: int
     holiday_ms: int
     by_holder: dict[str, list[Lease]]
+    by_receiver: dict[str, list[Lease]]
     waiting: dict[str, list[Waits]]
     tickets: list[Ticket]
+    delays: list[Delay]
     leases: int
     held: int
     waits: int
@@ -79,7 +85,7 @@ class Scene:
     is_short: bool = False  # not every wait was followed in search of pairs
 
     def is_live(self, claim: Claim) -> bool:
-        """Say whether the effective end of a lease or ticket has not come."""
+        """Say whether the effective end of a lease, delay or ticket has not come."""
         return self.t_ms < max(lapse_ms(claim), self.holiday_ms)
 
 
@@ -91,8 +97,8 @@ class _Lens:
         self._looks = LOOKS_MAX
         self.is_cut = False
 
-    def on(self, name: str, *, is_deep: bool) -> Iterator[tuple[Lease | Ticket, str]]:
-        """Yield each live lease and ticket that overlaps `name`, with the least name of it that does.
+    def on(self, name: str, *, is_deep: bool) -> Iterator[tuple[Claim, str]]:
+        """Yield each live lease, delay and ticket that overlaps `name`, with the least name of it that does.
 
         `is_deep`: those inside a sub-tree as well, else only those that name it or cover it.
         """
@@ -103,7 +109,7 @@ class _Lens:
         for term in _met_by(name) if is_deep else (filed_under(name)[0], *filter(_is_tree, _met_by(name))):
             for place in scene.view.near(term):
                 claim = None if place in met else scene.view.get(place)
-                if isinstance(claim, Lease | Ticket) and scene.is_live(claim):
+                if isinstance(claim, CLAIMS) and scene.is_live(claim):
                     meeting = self._meet(claim, key, is_folding=is_folding)
                     if self.is_cut:
                         return
@@ -111,7 +117,7 @@ class _Lens:
                         met.add(place)
                         yield claim, meeting
 
-    def _meet(self, claim: Lease | Ticket, key: str, *, is_folding: bool) -> str | None:
+    def _meet(self, claim: Claim, key: str, *, is_folding: bool) -> str | None:
         """Return the least name of a claim that overlaps the name with this key; one of another scheme never does."""
         if key in claim.resources:
             self.spend(1)
@@ -134,15 +140,21 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
     """Walk through the live records once."""
     holiday_ms = counter_at(shelf, HOLIDAY_KEY)
     leases = sorted(_live(shelf, t_ms, holiday_ms), key=lambda lease: lease.fencing_token)
+    offers = {record.lease_id: record for record in shelf.scan("handover/") if isinstance(record, Handover)}
     by_holder: dict[str, list[Lease]] = {}
+    by_receiver: dict[str, list[Lease]] = {}
     for lease in leases:
         by_holder.setdefault(lease.holder, []).append(lease)
+        if lease.lease_id in offers:
+            by_receiver.setdefault(offers[lease.lease_id].to_did, []).append(lease)
     waits = sorted(_waiting(shelf, t_ms, parameters), key=lambda one: (one.since_ms, one.actor))
     waiting: dict[str, list[Waits]] = {}
     for one in waits[:WAITS_MAX]:
         waiting.setdefault(one.resource, []).append(one)
     held = sum(len(lease.resources) for lease in leases)
-    scene = Scene(shelf, t_ms, holiday_ms, by_holder, waiting, [], len(leases), held, len(waits))
+    scene = Scene(shelf, t_ms, holiday_ms, by_holder, by_receiver, waiting, [], [], len(leases), held, len(waits))
+    closed = (record for record in shelf.scan("delay/") if isinstance(record, Delay) and scene.is_live(record))
+    scene.delays.extend(sorted(closed, key=lambda delay: delay.seq))
     in_line = (claim for claim in claims_near(shelf, TICKETS) if isinstance(claim, Ticket) and scene.is_live(claim))
     scene.tickets.extend(sorted(in_line, key=lambda ticket: ticket.seq))
     pairs, is_short = _deadlocks(scene)
@@ -150,8 +162,8 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
 
 
 def wait_view(scene: Scene, resource: str | None = None) -> JsonObject:
-    """Return each resource that is held or waited for, with its leases, its queue and those who were refused, and the
-    deadlocked pairs.
+    """Return each resource that is held, kept free or waited for, with its leases, delays, queue and those who were
+    refused, and the deadlocked pairs.
 
     A row shows what names the resource or covers it. With `resource` there is one row, of everything that overlaps that
     name, and the deadlocks that touch it. `counts` are of the whole ledger always.
@@ -168,6 +180,7 @@ def wait_view(scene: Scene, resource: str | None = None) -> JsonObject:
     counts: JsonObject = {
         "leases": scene.leases,
         "held": scene.held,
+        "delays": len(scene.delays),
         "waiting": scene.waits,
         "queued": len(scene.tickets) - offered,
         "offered": offered,
@@ -182,21 +195,24 @@ def wait_view(scene: Scene, resource: str | None = None) -> JsonObject:
 
 
 def leases_view(scene: Scene, holder: str) -> JsonObject:
-    """Return the live leases of one holder, oldest token first, as many as have ROWS_MAX resources together."""
-    leases = scene.by_holder.get(holder, [])
-    rows: list[JsonValue] = []
-    room = ROWS_MAX
-    for lease in leases:
+    """Return the live leases of one holder, then those that are offered to it, each kind with the oldest token first;
+    as many as have ROWS_MAX resources together."""
+    leases, offered = scene.by_holder.get(holder, []), scene.by_receiver.get(holder, [])
+    room, shown = ROWS_MAX, 0
+    for lease in chain(leases, offered):
         room -= len(lease.resources)
         if room < 0:
             break
-        rows.append(_full_lease_row(scene, lease))
+        shown += 1
+    own: list[JsonValue] = [_full_lease_row(scene, lease) for lease in leases[:shown]]
+    others: list[JsonValue] = [_full_lease_row(scene, lease) for lease in offered[: shown - len(own)]]
     return {
         "nowMs": scene.t_ms,
         "holder": holder,
-        "leases": rows,
-        "isTruncated": len(rows) < len(leases),
-        "counts": {"leases": len(leases)},
+        "leases": own,
+        "offered": others,
+        "isTruncated": shown < len(leases) + len(offered),
+        "counts": {"leases": len(leases), "offered": len(offered)},
     }
 
 
@@ -228,7 +244,7 @@ def _all_rows(scene: Scene, lens: _Lens) -> tuple[list[JsonValue], bool]:
     room = ITEMS_MAX
     for name in names:
         stand = _Stand(lens.on(name, is_deep=False), ROW_ITEMS_MAX)
-        room -= len(stand.leases) + len(stand.queue)
+        room -= len(stand.leases) + len(stand.delays) + len(stand.queue)
         if room < 0 or lens.is_cut:
             return [rows[name] for name in sorted(rows)], True
         row = _row(scene, name, stand, scene.waiting.get(name, ()))
@@ -253,11 +269,11 @@ def _is_touched(scene: Scene, resource: str, name: str) -> bool:
 def _shown(scene: Scene) -> tuple[list[str], bool]:
     """Return the names that a picture of everything shows, and whether there are more.
 
-    Those that somebody waits for come first into the picture, then others as they come.
+    Those that somebody waits for come first into the picture, then what is kept free, then others as they come.
     """
-    leases = chain.from_iterable(scene.by_holder.values())
+    claims: Iterable[Claim] = chain(scene.delays, *scene.by_holder.values())
     asked = dict.fromkeys(chain(chain.from_iterable(ticket.resources for ticket in scene.tickets), scene.waiting))
-    names = chain(asked, chain.from_iterable(lease.resources for lease in leases))
+    names = chain(asked, chain.from_iterable(claim.resources for claim in claims))
     shown: dict[str, None] = {}
     for name in islice(names, 2 * ROWS_MAX + len(asked)):  # a name comes again under a second lease
         shown[name] = None
@@ -268,31 +284,36 @@ def _shown(scene: Scene) -> tuple[list[str], bool]:
 
 
 class _Stand:
-    """What stands on a name: the `most` oldest leases and the `most` first in line, each with its name there."""
+    """What stands on a name, each with its name there: of leases, delays and tickets the `most` oldest."""
 
-    def __init__(self, found: Iterable[tuple[Lease | Ticket, str]], most: int) -> None:
+    def __init__(self, found: Iterable[tuple[Claim, str]], most: int) -> None:
         leases: list[tuple[Lease, str]] = []
+        delays: list[tuple[Delay, str]] = []
         queue: list[tuple[Ticket, str]] = []
         for claim, name in found:
             if isinstance(claim, Lease):
                 leases.append((claim, name))
+            elif isinstance(claim, Delay):
+                delays.append((claim, name))
             else:
                 queue.append((claim, name))
         self.leases = sorted(leases, key=lambda pair: pair[0].fencing_token)[:most]
+        self.delays = sorted(delays, key=lambda pair: pair[0].seq)[:most]
         self.queue = sorted(queue, key=lambda pair: pair[0].seq)[:most]
-        self.is_cut = len(leases) > most or len(queue) > most
+        self.is_cut = max(len(leases), len(delays), len(queue)) > most
 
 
 def _row(scene: Scene, resource: str, stand: _Stand, refused: Iterable[Waits]) -> JsonObject | None:
     """Return the row of a resource, None when nothing is there."""
     leases: list[JsonValue] = [_lease_row(scene, lease) | _as(resource, "heldAs", name) for lease, name in stand.leases]
+    delays: list[JsonValue] = [_delay_row(scene, delay) | _as(resource, "heldAs", name) for delay, name in stand.delays]
     queue: list[JsonValue] = [
         {"position": place} | _ticket_row(scene, ticket) | _as(resource, "resource", name)
         for place, (ticket, name) in enumerate(stand.queue, 1)
     ]
     waiting: list[JsonValue] = [_waiting_row(scene, resource, waits) for waits in refused]
-    row: JsonObject = {"resource": resource, "leases": leases, "queue": queue, "waiting": waiting}
-    return row if leases or queue or waiting else None
+    row: JsonObject = {"resource": resource, "leases": leases, "delays": delays, "queue": queue, "waiting": waiting}
+    return row if leases or delays or queue or waiting else None
 
 
 def _as(resource: str, member: str, name: str) -> JsonObject:
@@ -308,6 +329,17 @@ def _waiting_row(scene: Scene, resource: str, waits: Waits) -> JsonObject:
         "refusedAtMs": waits.refused_at_ms,
     }
     return row | _name(scene, waits.actor, "actorName") | _as(resource, "resource", waits.resource)
+
+
+def _delay_row(scene: Scene, delay: Delay) -> JsonObject:
+    """Return a delay: who held, and alone may have it, until when, and the entry that ended its lease."""
+    row: JsonObject = {
+        "holder": delay.holder,
+        "mode": delay.mode,
+        "endsAtMs": max(delay.ends_at_ms, scene.holiday_ms),
+        "endedSeq": delay.seq,
+    }
+    return row | _name(scene, delay.holder, "holderName")
 
 
 def _ticket_row(scene: Scene, ticket: Ticket) -> JsonObject:
@@ -348,7 +380,10 @@ def _full_lease_row(scene: Scene, lease: Lease) -> JsonObject:
 
 
 def _lease_row(scene: Scene, lease: Lease) -> JsonObject:
-    """Return a lease in short. `expiresAtMs` is as printed in its entry, `endsAtMs` what holds during a holiday."""
+    """Return a lease in short. `expiresAtMs` is as printed in its entry, `endsAtMs` what holds during a holiday.
+
+    `offer` says to whom it is offered, if it is, and by which entry.
+    """
     row: JsonObject = {
         "leaseId": lease.lease_id,
         "holder": lease.holder,
@@ -358,6 +393,9 @@ def _lease_row(scene: Scene, lease: Lease) -> JsonObject:
         "expiresAtMs": lease.expires_at_ms,
         "endsAtMs": max(lease.expires_at_ms, scene.holiday_ms),
     }
+    offer = handover_at(scene.view, lease.lease_id)
+    if offer is not None:
+        row["offer"] = {"offeredTo": offer.to_did, "byOperator": offer.is_operator, "seq": offer.seq}
     return row | _name(scene, lease.holder, "holderName")
 
 

@@ -14,6 +14,7 @@ from gateway.core.state import (
     Counter,
     Delay,
     Edge,
+    Handover,
     Lease,
     Parameters,
     Principal,
@@ -23,6 +24,7 @@ from gateway.core.state import (
     Waits,
     delay_key,
     edge_key,
+    handover_key,
     lease_key,
     principal_key,
     scheme_key,
@@ -44,7 +46,7 @@ from gateway.core.waitview import (
     wait_view,
 )
 from tests.core.book import Book, Shelf
-from tests.core.requests import NOW_MS, acquire, add, did_of, release
+from tests.core.requests import NOW_MS, acquire, add, did_of, release, transfer
 from verifier.wire import JsonObject, encode_canonical
 
 A, B, C = did_of("A"), did_of("B"), did_of("C")
@@ -76,6 +78,7 @@ def test_each_resource_shows_its_lease_and_its_waiters_the_longest_first() -> No
             {
                 "resource": "repo:x",
                 "leases": [lease_row("L4", NOW_MS * 1_000)],
+                "delays": [],
                 "queue": [],
                 "waiting": [
                     {"actor": C, "waits": 2, "sinceMs": NOW_MS + 1, "refusedAtMs": NOW_MS + 3},
@@ -85,7 +88,7 @@ def test_each_resource_shows_its_lease_and_its_waiters_the_longest_first() -> No
         ],
         "deadlocks": [],
         "isTruncated": False,
-        "counts": {"leases": 1, "held": 1, "waiting": 2, "queued": 0, "offered": 0},
+        "counts": {"leases": 1, "held": 1, "delays": 0, "waiting": 2, "queued": 0, "offered": 0},
     }
     assert book.snapshot() == before
 
@@ -141,8 +144,9 @@ def test_a_holiday_shows_in_the_end_that_holds() -> None:
                 "endsAtMs": t_ms + 20_000,
             }
         ],
+        "offered": [],
         "isTruncated": False,
-        "counts": {"leases": 1},
+        "counts": {"leases": 1, "offered": 0},
     }
 
 
@@ -310,7 +314,7 @@ def test_a_row_shows_all_who_share_and_the_line_behind_them() -> None:
         },
     ]  # fmt: skip
     view = wait_view(stage.look())
-    assert view["counts"] == {"leases": 2, "held": 2, "waiting": 0, "queued": 3, "offered": 1}
+    assert view["counts"] == {"leases": 2, "held": 2, "delays": 0, "waiting": 0, "queued": 3, "offered": 1}
     assert [one["ticketId"] for one in row_of(view, "doc:y")["queue"]] == ["T10"]
 
 
@@ -358,9 +362,67 @@ def test_names_are_compared_as_their_scheme_says() -> None:
     assert len(rows_of(wait_view(scene, "repo:Src/A"))) == 1
 
 
-def test_a_delay_is_no_holder() -> None:
-    stage = Stage(Delay("L4", A, A, ("lock:x",), "write", 9, NOW_MS + 5_000))
-    assert rows_of(wait_view(stage.look(), "lock:x")) == []
+def test_what_is_kept_free_shows_for_whom_and_until_when_and_is_not_held() -> None:
+    """A name under a lock-delay looked free, and an acquire was refused."""
+    stage = Stage(
+        Delay("L4", A, A, ("lock:x", "lock:y/**"), "write", 9, NOW_MS + 5_000),
+        Delay("L3", B, B, ("lock:x",), "read", 7, NOW_MS + 1_000), Delay("L2", C, C, ("lock:x",), "read", 5, NOW_MS),
+    )  # fmt: skip
+    scene = stage.look()
+    own = {"holder": A, "mode": "write", "endsAtMs": NOW_MS + 5_000, "endedSeq": 9}
+    (row,) = rows_of(wait_view(scene, "lock:x"))
+    assert row == {
+        "resource": "lock:x", "leases": [], "queue": [], "waiting": [],
+        "delays": [{"holder": B, "mode": "read", "endsAtMs": NOW_MS + 1_000, "endedSeq": 7}, own],
+    }  # fmt: skip
+    (row,) = rows_of(wait_view(scene, "lock:y/z"))
+    assert (row["leases"], row["delays"]) == ([], [own | {"heldAs": "lock:y/**"}])
+    view = wait_view(scene)
+    assert [row["resource"] for row in rows_of(view)] == ["lock:x", "lock:y/**"]
+    assert view["counts"] == {"leases": 0, "held": 0, "delays": 2, "waiting": 0, "queued": 0, "offered": 0}
+    stage.records[HOLIDAY_KEY] = Counter(NOW_MS + 9_000)
+    (row,) = rows_of(wait_view(stage.look(), "lock:y/z"))
+    assert row["delays"][0]["endsAtMs"] == NOW_MS + 9_000
+
+
+def test_delays_are_cut_like_leases_in_a_picture_of_everything() -> None:
+    delays = [Delay(f"L{n}", A, A, ("lock:x",), "write", n, NOW_MS + 5_000) for n in reversed(range(10, 90))]
+    scene = Stage(*delays).look()
+    view = wait_view(scene)
+    (row,) = rows_of(view)
+    assert [one["endedSeq"] for one in row["delays"]] == list(range(10, 10 + ROW_ITEMS_MAX))
+    assert (view["isTruncated"], len(rows_of(wait_view(scene, "lock:x"))[0]["delays"])) == (True, 80)
+
+
+def test_an_offer_shows_in_the_row_of_its_lease_and_to_its_receiver() -> None:
+    book = named_book()
+    for name in ("repo:x", "repo:y"):
+        book.play(NOW_MS, acquire("A", name))
+    book.play(NOW_MS, transfer("A", "L4", NOW_MS * 1_000, "B"))
+    scene = look(book.shelf, NOW_MS, book.parameters)
+    offer = {"offeredTo": B, "byOperator": False, "seq": 6}
+    (row,) = rows_of(wait_view(scene, "repo:x"))
+    assert row["leases"] == [lease_row("L4", NOW_MS * 1_000) | {"offer": offer}]
+    (row,) = rows_of(wait_view(scene, "repo:y"))
+    assert "offer" not in row["leases"][0]
+    view = leases_view(scene, B)
+    assert [(one["leaseId"], one["resources"], one["offer"]) for one in rows_of(view, "offered")] == [
+        ("L4", ["repo:x"], offer)
+    ]
+    assert (view["leases"], view["counts"], view["isTruncated"]) == ([], {"leases": 0, "offered": 1}, False)
+    assert leases_view(scene, A)["offered"] == []
+    assert leases_view(look(book.shelf, NOW_MS + 30_000, book.parameters), B)["offered"] == [], "it dies with its lease"
+
+
+def test_what_a_holder_has_and_is_offered_is_bounded_together_its_own_first() -> None:
+    own = [lease(number, B, *(f"lock:{number}/{at}" for at in range(250))) for number in range(1, 4)]
+    stage = Stage(*own, lease(8, A, *(f"repo:{at}" for at in range(250))), lease(9, A, "repo:more"))
+    for seq, lease_id in ((20, "L8"), (21, "L9")):
+        stage.records[handover_key(lease_id)] = Handover(lease_id, B, "op", seq, True)
+    view = leases_view(stage.look(), B)
+    assert [row["leaseId"] for row in rows_of(view, "leases")] == ["L1", "L2", "L3"]
+    assert [(row["leaseId"], row["offer"]["byOperator"]) for row in rows_of(view, "offered")] == [("L8", True)]
+    assert (view["isTruncated"], view["counts"]) == (True, {"leases": 3, "offered": 2})
 
 
 def pairs_of(stage: Stage) -> list[Any]:
@@ -421,8 +483,8 @@ def test_one_walk_for_a_scene_and_none_for_what_is_asked_of_it() -> None:
     scene = stage.look()
     assert stage.walked == 45 + 30
     for asked in (wait_view(scene), wait_view(scene, "repo:000000/007"), wait_view(scene, "repo:none")):
-        assert asked["counts"] == {"leases": 45, "held": 11_520, "waiting": 30, "queued": 0, "offered": 0}
-    assert leases_view(scene, A)["counts"] == {"leases": 45}
+        assert asked["counts"] == {"leases": 45, "held": 11_520, "delays": 0, "waiting": 30, "queued": 0, "offered": 0}
+    assert leases_view(scene, A)["counts"] == {"leases": 45, "offered": 0}
     assert stage.walked == 45 + 30
     assert stage.looked_up < 5 * ROWS_MAX, "a row looks up its scheme, its lease and a label"
 
@@ -463,7 +525,7 @@ def test_the_leases_of_one_holder_are_bounded_and_the_oldest_come_first() -> Non
     view = leases_view(scene, A)
     rows = rows_of(view, "leases")
     assert [row["leaseId"] for row in rows] == ["L0", "L1", "L2"]
-    assert (len(rows), view["isTruncated"], view["counts"]) == (3, True, {"leases": 45})
+    assert (len(rows), view["isTruncated"], view["counts"]) == (3, True, {"leases": 45, "offered": 0})
     assert leases_view(scene, B)["isTruncated"] is False
     assert len(rows_of(leases_view(scene, B), "leases")) == 3
 
@@ -475,7 +537,7 @@ def test_more_who_wait_than_are_looked_at_are_counted_and_the_longest_are_shown(
     waiting = row["waiting"]
     assert (len(waiting), view["isTruncated"]) == (WAITS_MAX, True)
     assert waiting[0]["actor"] == f"agent-{WAITS_MAX + 4:04}"
-    assert view["counts"] == {"leases": 0, "held": 0, "waiting": WAITS_MAX + 5, "queued": 0, "offered": 0}
+    assert view["counts"] == {"leases": 0, "held": 0, "delays": 0, "waiting": WAITS_MAX + 5, "queued": 0, "offered": 0}
 
 
 def test_a_long_line_is_cut_in_a_picture_of_everything_and_longer_where_it_is_asked_for() -> None:
