@@ -86,7 +86,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class LogTime:
-    """The time at which the doors judge signatures: the ledger's, as decisions will, not a wall clock that was set."""
+    """The time that answers are dated with: the ledger's, by which signatures are judged, not a wall clock's."""
 
     sequencer: Sequencer
 
@@ -257,7 +257,7 @@ def _house(
 ) -> House:
     parameters = ledger.parameters
     limiter = Buckets(rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic)
-    desk = Desk(sequencer, ledger, clock, limiter, _first_use(folder, ledger, clock))
+    desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger))
     published = {path: (kind, (folder / "public" / name).read_bytes()) for path, (kind, name) in PUBLISHED.items()}
     shelf = Shelf(sequencer)
     return House(
@@ -278,13 +278,13 @@ def _house(
     )
 
 
-def _first_use(folder: Path, ledger: Ledger, clock: LogTime) -> FirstUse | None:
+def _first_use(folder: Path, ledger: Ledger) -> FirstUse | None:
     if not ledger.is_dev:
         return None
     operator = load_key(folder / "operator" / "agent.key", purpose="operator")
     if operator.did not in ledger.operators:
         raise StartError(f"{folder}/operator holds a key that entry 0 does not name as operator")
-    return FirstUse(operator, ledger, clock)
+    return FirstUse(operator, ledger)
 
 
 async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Settings) -> None:

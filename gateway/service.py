@@ -42,7 +42,7 @@ class Limiter(Protocol):
 
 
 class WallClock(Protocol):
-    """The gateway's clock, as far as the desk needs it."""
+    """A clock, as far as the doors need it."""
 
     def now_ms(self) -> int: ...
 
@@ -85,14 +85,14 @@ class FirstUse:
     operator's signature, and the verifier needs no exception.
     """
 
-    def __init__(self, operator: SigningKey, ledger: Ledger, clock: WallClock) -> None:
+    def __init__(self, operator: SigningKey, ledger: Ledger) -> None:
         assert ledger.is_dev, "entry 0 must say that this is a throw-away ledger"
         self._operator = operator
         self._ledger = ledger
-        self._clock = clock
 
-    def request_for(self, did: str) -> RawRequest:
-        """Return the operator's signed request that enrols `did`; one idempotency key per DID, so it happens once."""
+    def request_for(self, did: str, t_ms: int) -> RawRequest:
+        """Return the operator's request, signed at `t_ms`, that enrols `did`; one idempotency key per DID, so it
+        happens once."""
         ledger = self._ledger
         members: JsonObject = {"actorDid": self._operator.did, "agent": did, "ledger": ledger.origin}
         authority = min(ledger.authorities)
@@ -105,8 +105,8 @@ class FirstUse:
             body=encode_canonical(members),
             idempotency_key=f"first-use:{did}",
         )
-        created_s = self._clock.now_ms() // 1000
-        headers = sign_request(draft, self._operator, created_s=created_s, nonce=new_nonce(), life_s=FIRST_USE_LIFE_S)
+        nonce = new_nonce()
+        headers = sign_request(draft, self._operator, created_s=t_ms // 1000, nonce=nonce, life_s=FIRST_USE_LIFE_S)
         return RawRequest("POST", authority, draft.path, "?", tuple(headers.items()), draft.body or b"")
 
 
@@ -136,14 +136,14 @@ class Allowance:
 
 
 class Desk:
-    """Takes raw requests, returns finished answers."""
+    """Takes raw requests, returns finished answers.
 
-    def __init__(
-        self, sequencer: Sequencer, ledger: Ledger, clock: WallClock, limiter: Limiter, first_use: FirstUse | None
-    ) -> None:
+    It asks no clock: a signature is of this time when it is so by log time, which a wall clock that was set moves not.
+    """
+
+    def __init__(self, sequencer: Sequencer, ledger: Ledger, limiter: Limiter, first_use: FirstUse | None) -> None:
         self._sequencer = sequencer
         self._ledger = ledger
-        self._clock = clock
         self._allowance = Allowance(limiter)
         self._first_use = first_use
 
@@ -165,7 +165,7 @@ class Desk:
 
     def _spot(self, request: SignedRequest, wait_ms: int) -> Spot | None:
         """Return where a claim waits for its turn, if it may; a signature must still count when it is decided."""
-        parameters, now_ms = self._ledger.parameters, self._clock.now_ms()
+        parameters, now_ms = self._ledger.parameters, self._sequencer.time_ms
         left_ms = request.expires * 1_000 + parameters.skew_ms - now_ms
         patience_ms = min(wait_ms, left_ms // 2)
         ticket_id, view = request.text("ticketId"), self._sequencer.view
@@ -177,8 +177,8 @@ class Desk:
         check_ttl(request, ledger.parameters.ttl_min_ms, ledger.parameters.ttl_max_ms)
         check_give_up(request, ledger.parameters.wait_max_ms)
         check_assigned(request)
-        if not is_inside_window(request, self._clock.now_ms(), ledger.parameters.skew_ms):
-            raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks log time again
+        if not is_inside_window(request, self._sequencer.time_ms, ledger.parameters.skew_ms):
+            raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks again, by its moment
         return request
 
     def _is_known(self, did: str, action: Action) -> bool:
@@ -192,7 +192,7 @@ class Desk:
         if self._first_use is None:
             raise Refused(Unreceipted(AGENT_UNKNOWN, {}))
         action = ACTIONS["agent.add"]
-        request = self._verified(self._first_use.request_for(did), action)
+        request = self._verified(self._first_use.request_for(did, self._sequencer.time_ms), action)
         await self._sequencer.submit(request, action)
 
 

@@ -56,7 +56,7 @@ async def reader_of(house: House, call: Call, *, is_signed: bool = False) -> Sig
 def _check_window(house: House, read: SignedRead) -> None:
     """A members' read lives 15 s at most, so that a captured one is soon worthless."""
     is_short = house.ledger.is_public or read.expires - read.created <= READ_LIFE_S_MEMBERS
-    if not is_short or not is_inside_window(read, house.clock.now_ms(), house.ledger.parameters.skew_ms):
+    if not is_short or not is_inside_window(read, house.sequencer.time_ms, house.ledger.parameters.skew_ms):
         raise Refusable("outside_window", f"A signed read lives {READ_LIFE_S_MEMBERS} s at most.")
 
 

@@ -55,7 +55,7 @@ async def trust(house: House, call: Call) -> Reply:
     if name != "did" or not _is_did(did):
         raise Refusable("query_malformed", "The query is did=<did:key>.")
     await _admit(house, call)
-    found = trust_view(house.shelf, did, house.clock.now_ms(), house.ledger.parameters)
+    found = trust_view(house.shelf, did, house.sequencer.time_ms, house.ledger.parameters)
     return _picture(house, orjson.dumps({"ok": True, **found}))
 
 

@@ -128,7 +128,7 @@ class Process:
         self.thread = Thread(simulation)
         self.sequencer._thread = self.thread  # type: ignore[assignment]
         self.since_ms = self.ready_ms = simulation.loop.now_ms
-        self.desk = Desk(self.sequencer, simulation.ledger, node.clock, self._limiter(), None)
+        self.desk = Desk(self.sequencer, simulation.ledger, self._limiter(), None)
         self._start: asyncio.Task[None] | None = None
 
     def _limiter(self) -> Limiter:

@@ -29,14 +29,6 @@ LEDGER = Ledger(
 )  # fmt: skip
 
 
-class Clock:
-    def __init__(self, now_ms: int = NOW_MS) -> None:
-        self.ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.ms
-
-
 class Limiter:
     def __init__(self, events: list[str], *, is_full: bool = False) -> None:
         self.events, self.is_full = events, is_full
@@ -48,9 +40,10 @@ class Limiter:
 
 
 class Sequencer:
-    """Answers everything, and knows whom it enrolled."""
+    """Answers everything, and knows whom it enrolled and what log time is."""
 
-    def __init__(self, events: list[str]) -> None:
+    def __init__(self, events: list[str], time_ms: int = NOW_MS) -> None:
+        self.time_ms = time_ms
         self.events = events
         self.records: dict[str, object] = {f"operator/{OPERATOR.did}": Operator(OPERATOR.did)}
         self.requests: list[SignedRequest] = []
@@ -75,14 +68,13 @@ class Sequencer:
 
 
 def desk(events: list[str], *, is_dev: bool = True, is_full: bool = False, now_ms: int = NOW_MS) -> Desk:
-    clock = Clock(now_ms)
-    first_use = FirstUse(OPERATOR, LEDGER, clock) if is_dev else None
-    sequencer: Any = Sequencer(events)
-    return Desk(sequencer, LEDGER, clock, Limiter(events, is_full=is_full), first_use)
+    first_use = FirstUse(OPERATOR, LEDGER) if is_dev else None
+    sequencer: Any = Sequencer(events, now_ms)
+    return Desk(sequencer, LEDGER, Limiter(events, is_full=is_full), first_use)
 
 
 def enrolment(did: str = WORKER.did, now_ms: int = NOW_MS) -> RawRequest:
-    return FirstUse(OPERATOR, LEDGER, Clock(now_ms)).request_for(did)
+    return FirstUse(OPERATOR, LEDGER).request_for(did, now_ms)
 
 
 def test_a_first_use_is_an_ordinary_request_signed_by_the_operator() -> None:
@@ -99,7 +91,7 @@ def test_a_first_use_is_an_ordinary_request_signed_by_the_operator() -> None:
 
 def test_a_ledger_that_is_not_throw_away_has_no_first_use() -> None:
     with pytest.raises(AssertionError, match="throw-away"):
-        FirstUse(OPERATOR, replace(LEDGER, is_dev=False), Clock())
+        FirstUse(OPERATOR, replace(LEDGER, is_dev=False))
 
 
 async def test_a_known_key_is_rated_then_decided() -> None:
@@ -171,7 +163,7 @@ async def test_copies_of_a_request_do_not_use_up_its_signers_rate() -> None:
     """Evidence is public: whoever reads the ledger could send a holder's last request again and again."""
     buckets = Buckets(rate_per_s=1, burst=3, clock=lambda: 0.0)
     sequencer: Any = Sequencer([])
-    place = Desk(sequencer, LEDGER, Clock(), buckets, None)
+    place = Desk(sequencer, LEDGER, buckets, None)
     copied = enrolment()
     for _ in range(4):  # the first, and as many copies as their own allowance has
         await place.decide(copied, ACTIONS["agent.add"])
@@ -254,7 +246,7 @@ def waiting_desk(events: list[str]) -> tuple[Desk, Sequencer]:
     )  # fmt: skip
     sequencer.records |= {agent_key(WORKER.did): Agent(WORKER.did, None, 1, None), ticket_key("T7"): ticket}
     behind: Any = sequencer
-    return Desk(behind, LEDGER, Clock(), Limiter(events), None), sequencer
+    return Desk(behind, LEDGER, Limiter(events), None), sequencer
 
 
 async def parked(sequencer: Sequencer) -> None:
@@ -290,8 +282,7 @@ async def test_a_signature_must_still_count_when_its_claim_is_decided() -> None:
     """One second to live and 30 of skew: it waits for half of what is left."""
     events: list[str] = []
     here, sequencer = waiting_desk(events)
-    late: Any = Clock(NOW_MS + 29_000)
-    here._clock = late
+    sequencer.time_ms = NOW_MS + 29_000
     ticket = sequencer.records[ticket_key("T7")]
     assert isinstance(ticket, Ticket)
     sequencer.records[ticket_key("T7")] = ticket._replace(poll_by_ms=NOW_MS + 59_000)
