@@ -432,7 +432,7 @@ def _are_sorted_resources(value: JsonValue) -> bool:
     return _are_resources(value) and isinstance(value, list) and value == sorted(map(str, value))
 
 
-def _are_few(names: Collection[JsonValue]) -> bool:
+def may_wait(names: Collection[JsonValue] | Collection[str]) -> bool:
     """Say whether a request for these names may wait."""
     return len(names) <= WAIT_RESOURCES_MAX and byte_length("".join(map(str, names))) <= WAIT_RESOURCES_BYTES_MAX
 
@@ -597,7 +597,7 @@ RESOURCES = Kind(
 )
 WAIT_RESOURCES = Kind(
     "few sorted resources",
-    lambda value: _are_sorted_resources(value) and isinstance(value, list) and _are_few(value),
+    lambda value: _are_sorted_resources(value) and isinstance(value, list) and may_wait(value),
     f"1 to {WAIT_RESOURCES_MAX} different resources, together at most {WAIT_RESOURCES_BYTES_MAX:,} bytes, sorted",
     {**_RESOURCES_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
     _explain_resources,
@@ -856,7 +856,7 @@ def _check_wait(body: JsonObject) -> None:
     for name in _WAIT_MEMBERS:
         if name in body and not is_waiting:
             raise MemberError("member_conflict", name, f"member {name}: only with wait true; add that or leave it out")
-    if is_waiting and not _are_few(resources_of(body)):
+    if is_waiting and not may_wait(resources_of(body)):
         bound = f"at most {WAIT_RESOURCES_MAX} of together at most {WAIT_RESOURCES_BYTES_MAX:,} bytes"
         text = f"member resources: with wait true {bound} are allowed; name fewer, or a sub-tree, or do not wait"
         raise MemberError("member_conflict", "resources", text)

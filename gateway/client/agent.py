@@ -37,7 +37,7 @@ from gateway.client.errors import (
 )
 from gateway.client.history import is_extension
 from gateway.client.lease import HeldLease, OnGrant, OnLost
-from gateway.client.line import QUEUED_RESOURCES_MAX, OnWait, Ticket, Wish, answer_to_claim, queued, undo, wait_in_line
+from gateway.client.line import OnWait, Ticket, Wish, answer_to_claim, queued, undo, wait_in_line
 from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.score import TrustChange, changes
@@ -46,7 +46,7 @@ from gateway.client.transport import HttpTransport, Transport
 from gateway.client.trust import Grant
 from gateway.client.waiting import LOOK_MS, Jitter, pause_after_refusal_ms, pause_before_look_ms
 from verifier.checkpoint import Checkpoint
-from verifier.entries import full_type
+from verifier.entries import full_type, may_wait
 from verifier.note import encode_note
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical
 
@@ -224,11 +224,11 @@ class Agent:
         """Take a lease, standing in line for up to `wait_ms` of this machine's time (0: don't).
 
         `on_wait` hears, once, with which ticket. Deadlock as soon as it is one. When the time is over the place is
-        given up, a last plain try is made, and what that is refused with is raised. A set of more than 16 resources
-        can't queue; it asks again as advised.
+        given up, a last plain try is made, and what that is refused with is raised. A set that is too large
+        to queue (`verifier.entries.may_wait`) asks again as advised.
         """
         names = (resources,) if isinstance(resources, str) else tuple(resources)
-        if wait_ms <= 0 or len(names) > QUEUED_RESOURCES_MAX:
+        if wait_ms <= 0 or not may_wait(names):
             return await self.acquire(names, mode=mode, ttl_ms=ttl_ms, wait_ms=wait_ms)
         wish = Wish(names, mode, ttl_ms, on_deadlock)
         grant = await wait_in_line(self, wish, self.clock.steady_ms() + wait_ms, on_wait)

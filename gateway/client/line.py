@@ -45,8 +45,6 @@ if TYPE_CHECKING:  # agent.py uses this file
 HOLD_MS = 20_000  # the longest a gateway keeps a claim waiting for its answer
 LEAVE_MS = 2_000  # how long giving up a ticket is tried; it lapses anyway
 GIVE_UP_MS_MIN, GIVE_UP_MS_MAX = 1_000, 3_600_000
-# As many resources may be waited for by ticket; a larger set is asked for again and again.
-QUEUED_RESOURCES_MAX = 16
 
 OnWait = Callable[[str], None]  # hears in a sentence what is waited for
 _GRANTED, _CLAIMED, _QUEUED = map(full_type, ("lease.granted", "lease.claimed", "wait.queued"))

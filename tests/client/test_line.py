@@ -20,7 +20,7 @@ from gateway.client.errors import (
     TicketEnded,
     Unreachable,
 )
-from gateway.client.line import HOLD_MS, QUEUED_RESOURCES_MAX, Ticket, claim_until, give_up_ms, poll_until
+from gateway.client.line import HOLD_MS, Ticket, claim_until, give_up_ms, poll_until
 from gateway.client.transport import Reply
 from gateway.client.trust import Grant
 from keys.signing import SigningKey
@@ -492,8 +492,10 @@ async def test_a_gateway_that_keeps_nobody_waiting_is_not_asked_without_a_breath
     assert all(500 <= pause <= 1_500 for pause in quick.clock.slept)
 
 
-async def test_more_names_than_a_ticket_may_have_are_asked_for_as_advised(quick: LocalGateway) -> None:
-    names = [f"repo:{number}" for number in range(QUEUED_RESOURCES_MAX + 1)]
+@pytest.mark.parametrize("names", [[f"repo:{n}" for n in range(17)], [f"repo:{n}{'x' * 253}" for n in range(17)][:16]])
+async def test_more_names_than_a_ticket_may_have_are_asked_for_as_advised(
+    quick: LocalGateway, names: list[str]
+) -> None:
     await hold(quick, 3_000, *names)
     async with quick.agent() as agent:
         with pytest.raises(Malformed, match="at most 16"):
