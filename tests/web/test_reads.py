@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -11,7 +12,7 @@ from gateway.store.contract import StoredEntry
 from gateway.store.sqlite import Reader
 from keys.signing import SigningKey
 from tests.web.test_problems import check_problem
-from tests.web.world import ORIGIN, World
+from tests.web.world import ORIGIN, World, make, world
 from verifier.checkpoint import parse_checkpoint
 from verifier.entries import parse_leaf
 from verifier.merkle import leaf_hash, node_hash
@@ -145,6 +146,33 @@ async def test_a_reader_anchored_in_another_history_is_told_so(members: World, s
     newest = members.gateway.house.sequencer.confirmed
     anchor = f"{ORIGIN} {newest.size} {encode_base64(newest.root)}"
     assert (await members.send(members.signed_read(key, f"{RECEIPTS}/0", anchor=anchor))).status == 200
+
+
+LEASES = "/api/v1/acp/coordination/leases?holder=me"
+
+
+async def test_who_may_act_unasked_may_ask_what_it_holds_before_it_acts(dev: World) -> None:
+    """`join` said that any key may act, and the first command after it was refused."""
+    key = SigningKey.generate()
+    before = dev.gateway.house.sequencer.confirmed.size
+    reply = await dev.send(dev.signed_read(key, LEASES))
+    assert (reply.status, reply.json["holder"], reply.json["leases"]) == (200, key.did, [])
+    assert dev.gateway.house.sequencer.confirmed.size == before, "asking enrols nobody"
+    await dev.send(dev.signed(key, "lease.acquire", resource="lock:x"))
+    await dev.send(dev.signed(dev.operator, "agent.remove", agent=key.did))
+    check_problem(await dev.send(dev.signed_read(key, LEASES)), "reader_unknown", 403)
+
+
+async def test_elsewhere_a_stranger_is_told_that_it_is_none(public: World) -> None:
+    check_problem(await public.send(public.signed_read(SigningKey.generate(), LEASES)), "reader_unknown", 403)
+
+
+async def test_a_throw_away_ledger_of_members_shows_strangers_nothing(tmp_path: Path) -> None:
+    made = make(tmp_path / "data", is_public=False, is_dev=True)
+    async with world(tmp_path / "data", made) as closed:
+        for target in (LEASES, *MEMBERS_ONLY):
+            stranger = closed.signed_read(SigningKey.generate(), target)
+            check_problem(await closed.send(stranger), "reader_unknown", 403)
 
 
 @pytest.mark.parametrize("target", MEMBERS_ONLY)
