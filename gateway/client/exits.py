@@ -182,22 +182,29 @@ def _explain_deadlock(deadlock: Deadlock) -> str:
     """Who waits for whom, as a ring, and the way out."""
     rows = deadlock.cycle
     ring = "".join(_ring_line(row, rows[(at + 1) % len(rows)]) for at, row in enumerate(rows))
-    order = shlex.join(deadlock.acquire_order)
+    order = deadlock.acquire_order
+    ways = "in one request" + (f", or in this order:\n  {shown(shlex.join(order))}" if len(order) > 1 else ".")
     return (
         f"waiting for {shown(deadlock.resource)} would never end (entry {deadlock.receipt.seq}):\n{ring}"
-        f"Give back what you hold of these, then take all you need in one request, or in this order:\n  {shown(order)}"
+        f"Give back what you hold of these, then take all you need {ways}"
     )
 
 
 def _ring_line(row: Waits, following: Waits) -> str:
     """One waits for the next; the last one for the first."""
-    behind = f"behind ticket {row.ahead_id}" if row.ahead_id else f"token {row.fencing_token}"
-    return f"  {row.actor} waits for {shown(row.resource)} ({row.mode}), {behind} of {following.actor}\n"
+    other = following.actor
+    why = (
+        f"behind ticket {row.ahead_id} of {other}"
+        if row.ahead_id
+        else f"which {other} holds (token {row.fencing_token})"
+    )
+    return f"  {row.actor} waits for {shown(row.resource)} ({row.mode}), {why}\n"
 
 
 def _explain_delay(delayed: LockDelayed) -> str:
+    name = shown(delayed.resource) or "what the lease is on"
     return (
-        f"{shown(delayed.resource) or 'What the lease is on'} was held by {delayed.holder} until its lease ran out or was broken; others "
+        f"{name} was held by {delayed.holder} until its lease ran out or was broken; others "
         f"have to wait until {moment(delayed.delay_until_ms)}, in case its work goes on.\n{_again(delayed)}"
     )
 

@@ -46,9 +46,9 @@ async def _view(arguments: argparse.Namespace) -> int:
         return DONE
     rows = objects(view.get("resources"))
     for row in rows:
-        print("\n".join(wait_lines(row)))
+        print("\n".join(wait_lines(row, agent.did)))
     for pair in objects(view.get("deadlocks")):
-        print(deadlock_line(pair))
+        print(deadlock_line(pair, agent.did))
     if not rows:
         name = arguments.resource
         print("Nothing is held and nobody waits." if name is None else f"{name} is free, and nobody waits for it.")

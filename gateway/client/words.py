@@ -15,6 +15,7 @@ from verifier.entries import HOLDING
 from verifier.wire import JsonObject, JsonValue
 
 TIME_MS_SHOWN_MAX = 253_402_300_800_000  # the year 10000, where calendars end
+_UNITS = ((3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
 # What a program reads nothing from, and the evidence, which is long.
 _LEFT_OUT = frozenset({"request", "prev", "genesis", "durability", "principal", "onBehalfOf"})
 
@@ -62,42 +63,51 @@ def joined_text(joined: Joined, home_option: str = "") -> str:
     )
 
 
-def wait_lines(row: JsonObject) -> list[str]:
-    """Return one resource of the wait view: who holds it, who is in line, who was refused lately."""
-    leases, queue, waiting = (objects(row.get(name)) for name in ("leases", "queue", "waiting"))
-    held = "; ".join(map(_held, leases)) or "free"
-    others = ", ".join(who(waits, "actor", "actorName") for waits in waiting)
-    first = f"{shown(str(row.get('resource')))}  {held}" + (f"; waiting: {others}" if others else "")
-    return [first, *map(_place, queue)]
+def wait_lines(row: JsonObject, own: str = "") -> list[str]:
+    """Return one resource of the wait view: who holds it, who is in line, who was refused lately; `own` is "(you)"."""
+    leases, queue, refused = (objects(row.get(name)) for name in ("leases", "queue", "waiting"))
+    first, *others = [_held(lease, own) for lease in leases] or ["free"]
+    lines = [f"{shown(str(row.get('resource')))}  {first}", *(f"  {other}" for other in others)]
+    lines += [_place(ticket, own) for ticket in queue]
+    lately = ", ".join(who(one, "actor", "actorName", own) for one in refused)
+    return [*lines, f"  refused lately: {lately}"] if lately else lines
 
 
-def _held(lease: JsonObject) -> str:
+def _held(lease: JsonObject, own: str) -> str:
     under = f" as {lease['heldAs']}" if "heldAs" in lease else ""
     return shown(
-        f"held by {who(lease, 'holder', 'holderName')}{under}, {lease.get('mode')}, {lease.get('leaseId')}, token "
+        f"held by {who(lease, 'holder', 'holderName', own)}{under}, {lease.get('mode')}, {lease.get('leaseId')}, token "
         f"{lease.get('fencingToken')}, until {shown_moment(lease.get('endsAtMs'))}"
     )
 
 
-def _place(ticket: JsonObject) -> str:
+def _place(ticket: JsonObject, own: str) -> str:
     wanted = f" for {ticket['resource']}" if "resource" in ticket else ""
     return shown(
-        f"  {ticket.get('position')}. {ticket.get('ticketId')} of {who(ticket, 'actor', 'actorName')}{wanted}, "
+        f"  {ticket.get('position')}. {ticket.get('ticketId')} of {who(ticket, 'actor', 'actorName', own)}{wanted}, "
         f"{ticket.get('mode')}, {ticket.get('state')}, kept until {shown_moment(ticket.get('endsAtMs'))}"
     )
 
 
-def deadlock_line(pair: JsonObject) -> str:
+def deadlock_line(pair: JsonObject, own: str = "") -> str:
     """Return two that wait for each other."""
-    actors, names = " and ".join(texts(pair.get("actors"))), " ".join(texts(pair.get("resources")))
-    return shown(f"deadlock: {actors} wait for each other, for {names}")
+    actors = " and ".join(did + _you(did, own) for did in texts(pair.get("actors")))
+    return shown(f"deadlock: {actors} wait for each other, for {' '.join(texts(pair.get('resources')))}")
 
 
 def scheme_line(row: JsonObject) -> str:
     """Return one scheme of the list."""
     marks = [word for name, word in (("isFolding", "folding"), ("isUnicode", "unicode")) if row.get(name) is True]
-    times = f"lock-delay {row.get('lockDelayMs')} ms  max-hold {row.get('maxHoldMs')} ms"
+    times = f"lock-delay {duration(row.get('lockDelayMs'))}  max-hold {duration(row.get('maxHoldMs'))}"
     return shown("  ".join((str(row.get("name")), str(row.get("class")), *marks, times)))
+
+
+def duration(value: JsonValue) -> str:
+    """Return milliseconds as the options take them, such as 500ms, 30s, 5m or 8h; "?" for what is no number."""
+    if not isinstance(value, int):
+        return "?"
+    size, unit = next((size, unit) for size, unit in _UNITS if value % size == 0 and (value or unit == "s"))
+    return f"{value // size}{unit}"
 
 
 def points(value: object) -> str:
@@ -112,10 +122,14 @@ def trust_line(change: TrustChange) -> str:
     return f"{moment(leaf.time_ms)}  {what}  {change.change / 1000:+.3f}  {points(change.after)}  (entry {leaf.seq})"
 
 
-def who(row: JsonObject, did: str, name: str) -> str:
+def who(row: JsonObject, did: str, name: str, own: str = "") -> str:
     """Return the label and the DID that two members of a view name; only the DID is an identity."""
-    label = row.get(name)
-    return shown(f"{label} ({row.get(did)})" if isinstance(label, str) else str(row.get(did)))
+    label, key = row.get(name), str(row.get(did))
+    return shown((f"{label} ({key})" if isinstance(label, str) else key) + _you(key, own))
+
+
+def _you(did: str, own: str) -> str:
+    return " (you)" if did == own else ""
 
 
 def texts(value: JsonValue) -> tuple[str, ...]:

@@ -157,7 +157,9 @@ def test_a_held_lease_names_its_holder_and_has_a_code_of_its_own(alice: Path, bo
     assert (as_json.returncode, told["ok"], told["error"], told["exitCode"]) == (73, False, "lease_held", 73)
     assert told["holder"] == open_profile(alice).key.did
     shown = client("wait", "--home", str(bob))
-    assert re.search(rf"lock:b  held by {open_profile(alice).key.did}, write, L.* waiting: did:key", shown.stdout)
+    assert re.search(
+        rf"lock:b  held by {open_profile(alice).key.did}, write, L.*\n  refused lately: did:key", shown.stdout
+    )
     one = json.loads(client("wait", "lock:b", "--json", "--home", str(bob)).stdout)
     assert [row["resource"] for row in one["resources"]] == ["lock:b"]
     lease(alice, "release", "lock:b", "lock:a")
@@ -496,7 +498,8 @@ def test_readers_share_a_subtree_and_a_writer_is_told_who_they_are(alice: Path, 
     assert re.search(r"fencing token \d+  read  until ", file.stdout)
     shown = client("wait", "docs:GUIDE/**", "--home", str(bob)).stdout
     assert re.match(r"docs:GUIDE/\*\*  held by did:\S+ as docs:guide/\*\*, read, L\d+, token \d+, until ", shown)
-    assert "as docs:Guide/Intro.md, read" in shown
+    mine = open_profile(bob).key.did
+    assert re.search(rf"\n  held by {mine} \(you\) as docs:Guide/Intro.md, read, L\d+", shown), "a line for each"
     refused = lease(bob, "acquire", "docs:guide/intro.MD", "--mode", "write")
     assert refused.returncode == 73
     assert "It is a read lease on docs:guide/**, token" in refused.stderr
@@ -534,7 +537,7 @@ def test_schemes_are_set_by_the_operator_and_seen_by_all(gateway: Gateway, alice
     assert re.match(r"scheme\.set  feed  \(entry \d+, verified\)", done.stdout)
     assert receipt.stat().st_size > 0
     shown = client("scheme", "list", "--home", str(alice)).stdout
-    assert "feed  append-only  unicode  lock-delay 0 ms  max-hold 28800000 ms" in shown
+    assert "feed  append-only  unicode  lock-delay 0s  max-hold 8h" in shown
     assert shown.endswith("Every other scheme is exclusive: nobody shares.\n")
     rows = facts(client("scheme", "list", "--json", "--home", str(alice)))["schemes"]
     assert isinstance(rows, list)
@@ -654,14 +657,15 @@ def test_waiting_for_each_other_is_refused_with_the_ring(alice: Path, bob: Path)
     refused = lease(bob, "acquire", "lock:ring/one", "--wait", "1h")
     assert refused.returncode == 79
     a, b = open_profile(alice).key.did, open_profile(bob).key.did
-    assert f"  {b} waits for lock:ring/one (write), token " in refused.stderr
-    assert f"  {a} waits for lock:ring/two (write), token " in refused.stderr
+    assert f"  {b} waits for lock:ring/one (write), which {a} holds (token " in refused.stderr
+    assert f"  {a} waits for lock:ring/two (write), which {b} holds (token " in refused.stderr
     assert refused.stderr.endswith("in this order:\n  lock:ring/one lock:ring/two\n")
     told = facts(lease(bob, "acquire", "lock:ring/one", "--wait", "1h", "--json"))
     assert (told["error"], told["acquireOrder"]) == ("deadlock", ["lock:ring/one", "lock:ring/two"])
     knowingly = lease(bob, "acquire", "lock:ring/one", "--give-up", "1m", "--on-deadlock", "wait", "--json")
     second = str(facts(knowingly)["ticketId"])
-    assert f"deadlock: {min(a, b)} and {max(a, b)} wait for each other" in client("wait", "--home", str(alice)).stdout
+    first, other = (f"{did} (you)" if did == a else did for did in sorted((a, b)))
+    assert f"deadlock: {first} and {other} wait for each other" in client("wait", "--home", str(alice)).stdout
     for home, number in ((alice, ticket), (bob, second)):
         assert client("wait", "cancel", number, "--home", str(home)).returncode == 0
     lease(alice, "release", "lock:ring/one")

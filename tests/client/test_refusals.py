@@ -111,11 +111,18 @@ async def test_a_deadlock_shows_the_ring_and_the_way_out() -> None:
     assert [(row.ticket_id, row.ahead_id) for row in found.cycle] == [(None, None), ("T1", None)]
     lines = explain(found).splitlines()
     assert lines[0].startswith(f"waiting for {FILE} would never end (entry 2)")
-    assert lines[1] == f"  {ALICE.did} waits for {FILE} (write), token 4711 of {BOB.did}"
-    assert lines[2] == f"  {BOB.did} waits for repo:b (read), token 4000 of {ALICE.did}"
+    assert lines[1] == f"  {ALICE.did} waits for {FILE} (write), which {BOB.did} holds (token 4711)"
+    assert lines[2] == f"  {BOB.did} waits for repo:b (read), which {ALICE.did} holds (token 4000)"
     assert lines[-1] == f"  {FILE} repo:b"
     assert exit_code_of(found) == DEADLOCK == 79
     assert error_facts(found)["acquireOrder"] == [FILE, "repo:b"]
+
+
+async def test_a_ring_about_one_name_has_no_order() -> None:
+    found = await refused(acquire("deadlock", 502, {**HOLDER, **RING}))
+    assert isinstance(found, Deadlock)
+    found.acquire_order = (FILE,)
+    assert explain(found).endswith("then take all you need in one request.")
 
 
 async def test_a_delay_names_the_former_holder_and_its_end() -> None:
