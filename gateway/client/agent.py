@@ -488,7 +488,11 @@ class Agent:
         try:
             await self.prove_history(until_ms=self.clock.steady_ms() + END_CHECK_MS)
         except (Unreachable, RequestRejected) as unproven:
-            _log.warning("the end of this session could not be proven; the next one starts before it: %s", unproven)
+            _log.warning(
+                "the gateway did not show, at the end, that its ledger has only grown; the next session checks that "
+                "for this one too: %s",
+                unproven,
+            )
         finally:
             await self._transport.close()
 

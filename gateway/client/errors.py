@@ -263,7 +263,12 @@ class LeaseEnded(Refused):
 
 
 class LeaseBroken(LeaseEnded):
-    """An operator broke the lease: entry `ended_seq` says who and why. Stop the work it covered."""
+    """An operator broke the lease: entry `ended_seq` says who and why. Stop the work it covered.
+
+    `ending` is that entry, verified, where a command has fetched it.
+    """
+
+    ending: VerifiedReceipt | None = None
 
 
 class LeaseTransferred(LeaseEnded):
@@ -343,12 +348,14 @@ class LeaseLost(ClientError):
     `reason` tells the cases apart: "unreachable" and "throttled" (no renewal came through in time), "blocked" (this
     process itself slept past the end of trust), or the refusal that ended it: "lease_expired", "lease_broken",
     "lease_transferred", "lease_changed", "hold_exceeded" (its longest time was over and somebody waits), ….
+    `refused` is that refusal, if one ended it.
     """
 
-    def __init__(self, lease_id: str, reason: str) -> None:
+    def __init__(self, lease_id: str, reason: str, refused: Refused | None = None) -> None:
         super().__init__(f"lease {lease_id} is no longer ours to rely on: {reason}")
         self.lease_id = lease_id
         self.reason = reason
+        self.refused = refused
 
 
 class Fenced(ClientError):

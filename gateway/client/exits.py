@@ -145,6 +145,8 @@ def explain(error: ClientError) -> str:
         return _explain_waiting(error)
     if isinstance(error, Refused):
         return _explain_refusal(error)
+    if isinstance(error, LeaseLost) and isinstance(error.refused, LeaseBroken):
+        return f"lease {error.lease_id} is lost, {_broken(error.refused)} The command was stopped."
     return "\n".join(shown(line) for line in str(error).splitlines())
 
 
@@ -230,8 +232,17 @@ def _explain_already(already: AlreadyWaiting) -> str:
 
 
 def _explain_broken(broken: LeaseBroken) -> str:
+    return f"{_broken(broken)} Stop the work it covered, ask the operator, then acquire again."
+
+
+def _broken(broken: LeaseBroken) -> str:
+    """Who broke it and why, from the entry that did, if that was to be had."""
+    refused = f"refused: lease_broken (entry {broken.receipt.seq})."
+    if broken.ending is not None:
+        leaf = broken.ending.leaf
+        return f"{refused} It was broken by the operator {leaf.actor}: {leaf.text('reason')} (entry {leaf.seq})."
     where = "" if broken.ended_seq is None else f" (entry {broken.ended_seq} says who and why)"
-    return f"an operator broke this lease{where}. Stop the work it covered, ask the operator, then acquire again."
+    return f"{refused} An operator broke this lease{where}."
 
 
 def _explain_stale(stale: TokenStale) -> str:

@@ -93,6 +93,7 @@ class HeldLease:
         self.lost = asyncio.Event()
         self.reason = ""
         self.beats = 0
+        self._refused: Refused | None = None
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -149,15 +150,16 @@ class HeldLease:
     def check(self) -> int:
         """Return the fencing token, or raise LeaseLost: call it right before each effect."""
         if not self.is_trusted:
-            raise LeaseLost(self.lease_id, self.reason or "released")
+            raise LeaseLost(self.lease_id, self.reason or "released", self._refused)
         return self.fencing_token
 
-    def _lose(self, reason: str) -> None:
+    def _lose(self, reason: str, refused: Refused | None = None) -> None:
         if self.lost.is_set():
             return
-        self.reason = reason
+        self.reason, self._refused = reason, refused
         self.lost.set()
-        _log.warning("lease %s is lost: %s", self.lease_id, reason)
+        is_told = self._on_lost is not None
+        _log.log(logging.INFO if is_told else logging.WARNING, "lease %s is lost: %s", self.lease_id, reason)
         if self._on_lost is not None:
             self._on_lost(reason)
 
@@ -211,7 +213,7 @@ class HeldLease:
             with self._locks:
                 await self._group.__aexit__(None, None, None)
         if self.lost.is_set() and error is None:
-            raise LeaseLost(self.lease_id, self.reason)
+            raise LeaseLost(self.lease_id, self.reason, self._refused)
 
     async def release(self) -> None:
         """Give the lease back before the end of `async with`; calling it again does nothing.
@@ -227,7 +229,7 @@ class HeldLease:
             try:
                 await self._agent.release(self.resources, self.lease_id, until_ms=until_ms)
             except Refused as refused:
-                self._lose(refused.error)  # it was not ours any more, whatever we believed
+                self._lose(refused.error, refused)  # it was not ours any more, whatever we believed
             except (Unreachable, RequestRejected) as error:
                 _log.warning("lease %s was not released, it runs out by itself: %s", self.lease_id, error)
             self._is_released = True
@@ -258,7 +260,8 @@ class HeldLease:
                 if (grant.resources, grant.mode) != (held.resources, mode):
                     raise AnswerRefused(f"entry {grant.receipt.seq} is another lease than the one that was to change")
             except (LeaseEnded, AnswerRefused) as error:
-                self._lose(error.error if isinstance(error, LeaseEnded) else type(error).__name__)
+                refused = error if isinstance(error, LeaseEnded) else None
+                self._lose(refused.error if refused else type(error).__name__, refused)
                 return error
             except (ClientError, Malformed) as error:
                 return error
@@ -296,7 +299,7 @@ class HeldLease:
             self._doubt = refused.error
             return beat_period_ms(self.grant.ttl_ms)  # whoever waits may leave
         except Refused as refused:
-            self._lose(refused.error)
+            self._lose(refused.error, refused)
         except Unreachable as error:
             self._doubt = error.reason
             return self.trust_ends_in_ms

@@ -80,7 +80,8 @@ def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
     if action == "lease.accept":
         parser.add_argument("lease", metavar="ID", help="the lease that was offered, such as L42")
     elif action == "lease.break":
-        parser.add_argument("resource", metavar="RESOURCE", help="a name that the lease is on, or overlaps")
+        meaning = "a name that the lease is on, or overlaps; or its id"
+        parser.add_argument("resource", metavar="RESOURCE", help=meaning)
     elif "resource" in names:
         parser.add_argument("resources", nargs="+", metavar="RESOURCE", help=_RESOURCE_HELP)
     elif "leaseId" in names:
@@ -94,7 +95,7 @@ def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
             help=f"how long it lasts: 1s to 1h (default {default})",
         )  # fmt: skip
     if "seenToken" in names:
-        _add_compared(parser, is_required=action == "lease.break")
+        _add_compared(parser)
     if "toDid" in names:
         parser.add_argument("--to", required=True, metavar="DID", help="the key that may take it over")
     if names:
@@ -124,11 +125,11 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _add_compared(parser: argparse.ArgumentParser, *, is_required: bool) -> None:
+def _add_compared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--token", type=int, required=is_required, metavar="N",
-        help="the fencing token you saw: nothing happens when another lease is there by now"
-        + ("" if is_required else " (default: that of the lease you name; with it, name the lease by its id)"),
+        "--token", type=int, metavar="N",
+        help="the fencing token you saw: nothing happens when another lease is there by now (default: that of the "
+        "lease you name by its id)",
     )  # fmt: skip
     parser.add_argument("--reason", required=True, metavar="CODE", help=f"why: {REASON_CODE.bound}")
     parser.add_argument(
@@ -203,7 +204,10 @@ async def _transfer(arguments: argparse.Namespace) -> int:
 
 async def _lease_to_transfer(agent: Agent, arguments: argparse.Namespace) -> Tokened:
     if arguments.token is None:
-        return (await _named_lease(agent, arguments.resources))[0]
+        try:
+            return (await _named_lease(agent, arguments.resources))[0]
+        except NotHeld as error:
+            raise NotHeld(f"{error}\nAs an operator name the lease by its id: see tallystick wait") from error
     _check_token(arguments.token)
     if not _is_id(arguments.resources):
         raise Malformed("with --token name the lease by its id, such as L42")
@@ -219,14 +223,25 @@ async def _accept(arguments: argparse.Namespace) -> int:
 
 
 async def _break(arguments: argparse.Namespace) -> int:
-    check_resource(arguments.resource)
-    _check_token(arguments.token)
+    if arguments.token is not None:
+        _check_token(arguments.token)
+    if not LEASE_ID.check(arguments.resource):
+        check_resource(arguments.resource)
+        if arguments.token is None:
+            raise Malformed("--token N is missing: the one you saw, or name the lease by its id, such as L42")
     digest, salted = _digest(arguments.note)
     async with patient(arguments.home) as agent:
-        receipt = await agent.break_lease(
-            arguments.resource, arguments.token, _reason(arguments), reason_digest=digest
-        )  # fmt: skip
+        resource, token = await _seen_to_break(agent, arguments)
+        receipt = await agent.break_lease(resource, token, _reason(arguments), reason_digest=digest)
     return done("lease", arguments, receipt, _keep_salt(salted), salted)
+
+
+async def _seen_to_break(agent: Agent, arguments: argparse.Namespace) -> tuple[str, int]:
+    """Return a resource and the token seen there; those of a lease named by its id are from its verified entry."""
+    if not LEASE_ID.check(arguments.resource):
+        return arguments.resource, arguments.token
+    lease, names = await _lease_of_id(agent, arguments.resource)
+    return names[0], lease.fencing_token if arguments.token is None else arguments.token
 
 
 async def _list(arguments: argparse.Namespace) -> int:

@@ -70,6 +70,7 @@ async def run(agent: Agent, job: Job) -> int:
                 mode=job.mode,
                 ttl_ms=job.ttl_ms,
                 wait_ms=job.wait_ms,
+                on_lost=lambda reason: _say_lost(reason, signals),
                 on_grant=lambda grant: _keep_receipt(path, grant),
                 on_wait=lambda what: say_waiting("run", what, job.wait_ms),
             )
@@ -124,11 +125,16 @@ async def _until_ended(process: asyncio.subprocess.Process, lease: HeldLease, gr
 
 async def _stop_when_lost(group: int, lease: HeldLease, grace: int, clock: Clock) -> None:
     await lease.lost.wait()
-    print(f"tallystick run: the lease is lost ({lease.reason}); stopping the command", file=sys.stderr, flush=True)
     _kill(group, signal.SIGTERM)
     _kill(group, signal.SIGCONT)  # a stopped process gets the other signal only when it goes on
     await clock.sleep(grace)
     _kill(group, signal.SIGKILL)
+
+
+def _say_lost(reason: str, signals: _Signals) -> None:
+    """Tell it while the command runs; after that the end tells it."""
+    if signals.group is not None:
+        print(f"tallystick run: the lease is lost ({reason}); stopping the command", file=sys.stderr, flush=True)
 
 
 def _kill(group: int, number: int) -> None:

@@ -9,27 +9,30 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import re
 import shlex
 import sys
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
 from gateway.client.agent import Agent
-from gateway.client.errors import ClientError, StillWaiting
+from gateway.client.errors import ClientError, LeaseBroken, LeaseLost, StillWaiting
 from gateway.client.exits import INTERRUPTED, USAGE, exit_code_of, exit_table, explain, seconds, shown
 from gateway.client.profile import default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
 from gateway.client.words import error_facts
+from verifier.entries import full_type
 from verifier.wire import Malformed
 
 Handler = Callable[[argparse.Namespace], Coroutine[object, object, int]]
 
 PROFILE_HELP, OPERATOR_HELP = "the profile", "the operator's profile, such as DATA/operator"
+_BROKEN = full_type("lease.broken")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h)", re.ASCII)
 _ADVISED = re.compile(r"tallystick (?:lease list|wait(?: claim T\d+| cancel T\d+)?|agent list)\b")
@@ -40,7 +43,8 @@ def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> in
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal can't show is no reason to fail
     try:
-        return asyncio.run(handler(arguments))
+        with _told_warnings(command):
+            return asyncio.run(handler(arguments))
     except Malformed as error:
         return _tell(command, arguments, {"error": "wrong_usage"}, shown(str(error)), USAGE)
     except ClientError as error:
@@ -68,15 +72,50 @@ def _keep_refusal(error: ClientError, arguments: argparse.Namespace) -> None:
             replace_file(path, receipt.data)
 
 
-def patient(home: Path) -> Agent:
-    """Return the agent for a command that decides: it outlasts a gateway that is away for a moment, and says so."""
+@asynccontextmanager
+async def patient(home: Path) -> AsyncIterator[Agent]:
+    """Yield the agent for a command that decides: it outlasts a gateway that is away for a moment, and says so.
+
+    Of a lease that was broken it finds out by whom and why.
+    """
     profile = open_profile(home)
     url = profile.address.url
 
     def tell(left_ms: int) -> None:
         print(f"{url} does not answer; trying for up to {seconds(left_ms)}", file=sys.stderr, flush=True)
 
-    return Agent.open(profile, on_silence=tell)
+    async with Agent.open(profile, on_silence=tell) as agent:
+        try:
+            yield agent
+        except (LeaseBroken, LeaseLost) as error:
+            broken = error.refused if isinstance(error, LeaseLost) else error
+            if isinstance(broken, LeaseBroken):
+                await _find_ending(agent, broken)
+            raise
+
+
+async def _find_ending(agent: Agent, broken: LeaseBroken) -> None:
+    """Fetch the verified entry that broke a lease; without it the number of the entry must do."""
+    if broken.ended_seq is None:
+        return
+    with suppress(ClientError):
+        ending = await agent.receipt(broken.ended_seq)
+        if ending.type == _BROKEN and ending.leaf.text("leaseId") == broken.receipt.leaf.text("leaseId"):
+            broken.ending = ending
+
+
+@contextmanager
+def _told_warnings(command: str) -> Iterator[None]:
+    """Show what the client warns of as the command's own words."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter(f"tallystick {command}: %(message)s"))
+    log = logging.getLogger("tallystick.client")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def say_waiting(command: str, what: str, wait_ms: int) -> None:

@@ -750,15 +750,55 @@ def test_an_operator_breaks_what_it_has_seen_and_nothing_newer(gateway: Gateway,
     assert (repeated["type"], len(str(repeated["salt"]))) == ("tallystick/break.repeated/1", 32)
     assert lease(bob, "acquire", "lock:stuck", "--ttl", "60s").returncode == 0
     (entry,) = re.findall(r"\(entry (\d+), verified\)", broken.stdout)
+    did = open_profile(gateway.data / "operator").key.did
     for verb in ("renew", "release"):
         told = lease(alice, verb, str(granted["leaseId"]))
         assert (told.returncode, told.stdout) == (1, "")
-        assert f"an operator broke this lease (entry {entry} says who and why)" in told.stderr
+        assert re.search(
+            rf"refused: lease_broken \(entry \d+\)\. It was broken by the operator {did}: holder-gone \(entry {entry}\)",
+            told.stderr,
+        )
     late = lease(alice, "release", "lock:stuck", "--lease", str(granted["leaseId"]))
-    assert (late.returncode, "an operator broke this lease (entry" in late.stderr) == (1, True)
+    assert (late.returncode, "refused: lease_broken (entry" in late.stderr) == (1, True)
     stranger = client("lease", "break", "lock:stuck", "--token", token, "--reason", "mine", "--home", str(alice))
     assert (stranger.returncode, "operator_required" in stranger.stderr) == (1, True)
     assert lease(bob, "release", "lock:stuck").returncode == 0
+
+
+def test_a_lease_is_broken_by_its_id(gateway: Gateway, alice: Path) -> None:
+    """Resource and token are those of the entry that began it; a token that is named as well is compared."""
+    granted = facts(lease(alice, "acquire", "lock:by-id", "--ttl", "10m", "--json"))
+    lease_id = str(granted["leaseId"])
+    assert operator(gateway, "lease", "break", lease_id, "--token", "17", "--reason", "stuck").returncode == 1
+    broken = facts(operator(gateway, "lease", "break", lease_id, "--reason", "stuck", "--json"))
+    assert (broken["type"], broken["leaseId"]) == ("tallystick/lease.broken/1", lease_id)
+    nameless = operator(gateway, "lease", "break", "lock:by-id", "--reason", "stuck")
+    assert (nameless.returncode, "--token N is missing" in nameless.stderr) == (2, True)
+    to = ("--to", open_profile(alice).key.did, "--reason", "x")
+    foreign = operator(gateway, "lease", "transfer", "lock:by-id", *to)
+    assert (foreign.returncode, "As an operator name the lease by its id" in foreign.stderr) == (1, True)
+
+
+def test_a_run_whose_lease_is_broken_says_so_once_and_why_in_the_end(gateway: Gateway, alice: Path) -> None:
+    command = ("run", "--resource", "lock:run-broken", "--ttl", "2s", "--home", str(alice), "--")
+    work = ("sh", "-c", "echo up; exec sleep 600")
+    running = Popen([sys.executable, "-m", "gateway", *command, *work], cwd=ROOT, stdout=-1, stderr=-1, text=True)
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "up\n"
+        (found,) = json.loads(client("wait", "lock:run-broken", "--json", "--home", str(alice)).stdout)["resources"]
+        lease_id = found["leases"][0]["leaseId"]
+        broken = facts(operator(gateway, "lease", "break", lease_id, "--reason", "stuck", "--json"))
+        _, told = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 75
+    at_loss, at_end = told.splitlines()
+    assert at_loss == "tallystick run: the lease is lost (lease_broken); stopping the command"
+    assert at_end.startswith(f"tallystick run: lease {lease_id} is lost, refused: lease_broken (entry ")
+    assert f"broken by the operator {open_profile(gateway.data / 'operator').key.did}: stuck" in at_end
+    assert at_end.endswith(f"(entry {broken['seq']}). The command was stopped.")
 
 
 def test_trust_is_shown_with_its_history_from_verified_entries(gateway: Gateway, tmp_path: Path) -> None:
