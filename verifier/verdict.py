@@ -1,14 +1,16 @@
 """Findings with the ladder's step numbers, and the report that turns them into one verdict and one exit code.
 
-The verdict is the gravest finding; every finding is printed, so that an auditor sees them all. Whatever came from a
-leaf is escaped: a hostile leaf must not be able to move a cursor or to forge a line of the report.
+The verdict is the gravest finding. The JSON has every finding, so that an auditor sees them all; the text has the first
+of each kind about entries. Whatever came from a leaf is escaped: a hostile leaf must not be able to move a cursor or to
+forge a line of the report.
 Source: docs/protocol.md 16.2 to 16.6.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -93,7 +95,7 @@ class Report:
             lines.append(f"direct signature: {self.direct_signature.replace('_', ' ')}")
         lines.append(f"completeness: {self.completeness}")
         lines += [escape(sentence) for sentence in self.statement]
-        lines += [_line(finding) for finding in sorted(dict.fromkeys(self.findings), key=lambda f: -f.outcome)]
+        lines += _lines(sorted(dict.fromkeys(self.findings), key=lambda f: -f.outcome))
         return "\n".join([*lines, f"exit {self.exit_code}: {VERDICTS[self.exit_code]}"])
 
     def as_json(self) -> str:
@@ -124,6 +126,15 @@ def escape(text: str) -> str:
 def unreadable(command: str, text: str, code: str = "usage") -> Report:
     """Return the report of exit code 2."""
     return Report(command, (Finding(0, code, Outcome.UNREADABLE, text),))
+
+
+def _lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield a line for each finding; of those about entries the first of a kind, and how many more there are."""
+    kinds = Counter((f.outcome, f.code) for f in findings if f.seq is not None)
+    for finding in findings:
+        count = 1 if finding.seq is None else kinds.pop((finding.outcome, finding.code), 0)
+        if count:
+            yield _line(finding) + (f"\n    and {count - 1} more of this kind" if count > 1 else "")
 
 
 def _line(finding: Finding) -> str:

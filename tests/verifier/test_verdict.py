@@ -90,6 +90,25 @@ def test_both_forms_hold_every_finding() -> None:
     }
 
 
+def test_the_text_shows_the_first_of_a_kind_and_how_many_more_there_are() -> None:
+    """One flipped byte printed the same line fifty times."""
+    anchors = [Finding(10, "anchor_root_wrong", I, f"size {seq}", seq) for seq in range(6, 55)]
+    others = [Finding(9, "chain_broken", I, "", 7), *(Finding(8, "anchor_root_wrong", I, size) for size in "34")]
+    notes = [Finding(10, "anchor_root_wrong", V, "a remark", seq) for seq in (1, 2)]
+    judged = Report("ledger", (*notes, *others, *anchors, anchors[0]))
+    assert judged.as_text().split("\n")[3:] == [
+        "  step 9, entry 7 INVALID chain_broken: ",
+        "  step 8 INVALID anchor_root_wrong: 3",
+        "  step 8 INVALID anchor_root_wrong: 4",
+        "  step 10, entry 6 INVALID anchor_root_wrong: size 6",
+        "    and 48 more of this kind",
+        "  step 10, entry 1 note anchor_root_wrong: a remark",
+        "    and 1 more of this kind",
+        "exit 1: invalid: at least one step failed",
+    ]
+    assert len(json.loads(judged.as_json())["findings"]) == 49 + 3 + 2
+
+
 def test_text_is_escaped_and_cut() -> None:
     assert escape("a\n\x1b\u202e\ud800é\\") == "a\\n\\x1b\\u202e\\ud800\\xe9\\\\"
     assert len(escape("x" * 10_000)) == 603
