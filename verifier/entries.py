@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -1201,11 +1201,47 @@ SENTENCES = (
     ("position", "queued as {ticketId}, position {position}, must poll before {pollByMs}"),
     ("claimByMs", "ticket {ticketId} is offered to {waiter}, who must claim before {claimByMs}"),
     ("error", "refused: {error}"),
-    ("conflict", "held by {holder} until at most {conflict[expiresAtMs]}; not checked here"),
+    ("conflict", "held by {holder}, whose lease states its end as {conflict[expiresAtMs]}; not checked here"),
     ("waitingOn", "who waits in turn for {waitingOn}"),
     ("ahead", "behind ticket {ahead[ticketId]} of {ahead[actor]}"),
+    (full_type("lease.broken"), "lease {leaseId} of {holder}, token {fencingToken}, is broken by operator {actor}"),
+    ("reason", "reason {reason}"),
     ("delayUntilMs", "kept free for {holder} until {delayUntilMs}"),
 )
+_MOMENTS = ("timeMs", "AtMs", "ByMs", "UntilMs", "untilMs")  # how the names of moments end; other ms are spans of time
+
+
+def sentences(leaf: Leaf) -> Iterator[str]:
+    """Yield what a leaf says in words beside its resources, moments in UTC as well; nothing for an unknown type."""
+    words = _in_words(leaf.value) if leaf.is_known else {}
+    for about, sentence in SENTENCES:
+        if about in words or about == leaf.type:
+            yield sentence.format_map(words)
+
+
+def _in_words(value: JsonObject) -> JsonObject:
+    return {
+        name: moment(member)
+        if isinstance(member, int) and name.endswith(_MOMENTS)
+        else (_in_words(member) if isinstance(member, dict) else member)
+        for name, member in value.items()
+    }
+
+
+def moment(ms: int) -> str:
+    """Return ms since 1970 and the same in UTC: `1800000005250 (2027-01-15 08:00:05.250 UTC)`. It asks no clock.
+
+    The calendar is counted from 1 March of year 0, in eras of 400 years, so that a leap day is the last of its year.
+    """
+    day, ms_of_day = divmod(ms, 86_400_000)
+    era, day = divmod(day + 719_468, 146_097)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153  # 0 is March; five months in a row have 153 days
+    date = f"{400 * era + year + month // 10:04}-{(month + 2) % 12 + 1:02}-{day - (153 * month + 2) // 5 + 1:02}"
+    second = ms_of_day // 1_000
+    clock = f"{second // 3_600:02}:{second // 60 % 60:02}:{second % 60:02}.{ms_of_day % 1_000:03}"
+    return f"{ms} ({date} {clock} UTC)"
 
 
 def leaf_schema(entry_type: str) -> JsonObject:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from verifier.checkpoint import parse_checkpoint
-from verifier.entries import HOLDING, SENTENCES, Leaf, resources_of
+from verifier.entries import HOLDING, Leaf, moment, resources_of, sentences
 from verifier.envelope import PAYLOAD_TYPE, pre_authentication
 from verifier.keyring import Keyring
 from verifier.ladder import Walk, walk_ladder
@@ -52,7 +52,8 @@ def _check_end(walk: Walk, leaf: Leaf, now_ms: int) -> None:
     if leaf.type not in HOLDING:
         walk.note(11, "no_lease", "this entry grants nothing that could end")
     elif now_ms >= end_ms:
-        walk.say(11, "expired", f"the stated end {end_ms} is not after --now {now_ms}", Outcome.INDETERMINATE)
+        text = f"the stated end {moment(end_ms)} is not after --now {moment(now_ms)}"
+        walk.say(11, "expired", text, Outcome.INDETERMINATE)
 
 
 def _walk_other(other: bytes, keyring: Keyring) -> Walk:
@@ -93,10 +94,9 @@ def _compare(walk: Walk, other: Walk, number: int) -> None:
 
 def _statement(leaf: Leaf) -> Iterator[str]:
     """Say in words what the receipt says; the claims are the gateway's and the actor's."""
-    yield f"entry {leaf.seq} of {leaf.origin}: {leaf.type} at {leaf.time_ms} ms by {leaf.actor}"
+    yield f"entry {leaf.seq} of {leaf.origin}: {leaf.type} at {moment(leaf.time_ms)} by {leaf.actor}"
     yield from (f"resource {name}" for name in resources_of(leaf.value))
-    if leaf.is_known:
-        yield from (words.format_map(leaf.value) for member, words in SENTENCES if member in leaf.value)
+    yield from sentences(leaf)
     if "custody" in leaf.value:
         yield "key held by the gateway: consent not proven"
 

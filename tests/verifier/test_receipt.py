@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from tests.verifier import maker
 from tests.verifier.judging import faults, pins, remarks
 from tests.verifier.maker import ALICE, BOB, LOG, ORIGIN, RECEIPT, STRANGER, Key, Ledger, b64, canonical
 from tests.verifier.test_every_type import every
-from verifier.entries import parse_leaf
+from verifier.entries import _in_words, moment, parse_leaf
 from verifier.keyring import Keyring, open_keyring
 from verifier.receipt import _statement, check_receipt
 from verifier.verdict import Report
+from verifier.wire import INT_MAX
 
 GRANT = 5  # the first grant of `worked`
 WORKED = maker.worked()
@@ -52,10 +54,10 @@ def test_an_honest_receipt_is_valid_and_says_what_it_does_not_know() -> None:
     assert faults(report) == []
     assert remarks(report) == ["not_witnessed", "authority_not_checked", "anchor_root_not_checked"]
     assert report.statement == (
-        f"entry 5 of {ORIGIN}: tallystick/lease.granted/1 at {grant['timeMs']} ms by {ALICE.did}",
+        f"entry 5 of {ORIGIN}: tallystick/lease.granted/1 at {moment(grant['timeMs'])} by {ALICE.did}",
         "resource lock:deploy/production",
         "resource repo:app/src/a.py",
-        f"held from {grant['timeMs']} until at most {grant['expiresAtMs']} "
+        f"held from {moment(grant['timeMs'])} until at most {moment(grant['expiresAtMs'])} "
         "unless released, broken or transferred later; not checked here",
         "mode write",
         f"fencing token {grant['fencingToken']}",
@@ -319,7 +321,7 @@ def test_a_refusal_is_told_in_the_statement() -> None:
     grant = ledger.value(granted)
     assert report.statement[-2:] == (
         "refused: lease_held",
-        f"held by {grant['actor']} until at most {grant['expiresAtMs']}; not checked here",
+        f"held by {grant['actor']}, whose lease states its end as {moment(grant['expiresAtMs'])}; not checked here",
     )
 
 
@@ -341,7 +343,7 @@ def test_a_receipt_says_what_a_ticket_and_a_lease_in_anothers_place_mean(seq: in
     report = judge(BUSY.receipt(seq), BUSY)
     assert report.exit_code == 0
     said = [sentence for sentence in report.statement[1:] if not sentence.startswith("resource ")]
-    assert said == [sentence.format_map(BUSY.value(seq)) for sentence in wanted]
+    assert said == [sentence.format_map(_in_words(BUSY.value(seq))) for sentence in wanted]
 
 
 @pytest.mark.parametrize("seq", range(len(BUSY.leaves)))
@@ -352,11 +354,54 @@ def test_every_entry_of_a_busy_day_has_a_valid_receipt(seq: int) -> None:
 def test_a_deadlock_and_a_delay_are_told_in_the_statement() -> None:
     deadlock, delay = (every()["lease.refused"][number] for number in (2, 3))
     for leaf, sentences in (
-        (deadlock, ["refused: deadlock", f"held by {BOB.did} until", "who waits in turn for lock:a"]),
+        (
+            deadlock,
+            ["refused: deadlock", f"held by {BOB.did}, whose lease states its end as", "who waits in turn for lock:a"],
+        ),
         (delay, ["refused: lock_delayed", f"kept free for {BOB.did} until"]),
     ):
         said = "\n".join(_statement(parse_leaf(leaf)))
         assert all(sentence in said for sentence in sentences)
+
+
+def test_a_broken_lease_is_told_with_holder_id_operator_and_reason() -> None:
+    leaf = parse_leaf(every()["lease.broken"][0])
+    said = list(_statement(leaf))
+    lease = f"lease {leaf.text('leaseId')} of {leaf.text('holder')}, token {leaf.number('fencingToken')}"
+    assert f"{lease}, is broken by operator {leaf.actor}" in said
+    assert f"reason {leaf.text('reason')}" in said
+
+
+def test_the_other_moments_of_a_report_are_in_utc_too() -> None:
+    end_ms = WORKED.value(GRANT)["expiresAtMs"]
+    report = judge(WORKED.receipt(GRANT), now_ms=end_ms + 1)
+    assert [finding.text for finding in report.findings if finding.code == "expired"] == [
+        f"the stated end {moment(end_ms)} is not after --now {moment(end_ms + 1)}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ms", "utc"),
+    [
+        (0, "1970-01-01 00:00:00.000"),
+        (951_782_399_999, "2000-02-28 23:59:59.999"),
+        (951_782_400_000, "2000-02-29 00:00:00.000"),
+        (1_795_992_523_344, "2026-11-29 22:48:43.344"),
+        (4_107_542_399_999, "2100-02-28 23:59:59.999"),
+        (4_107_542_400_000, "2100-03-01 00:00:00.000"),
+        (253_402_300_799_999, "9999-12-31 23:59:59.999"),
+        (INT_MAX, "287396-10-12 08:59:00.991"),
+    ],
+)
+def test_a_moment_is_shown_in_utc(ms: int, utc: str) -> None:
+    assert moment(ms) == f"{ms} ({utc} UTC)"
+
+
+def test_the_calendar_is_the_usual_one_on_every_day_of_an_era() -> None:
+    for day in range(146_097):
+        ms = day * 86_400_000 + day
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+        assert moment(ms) == f"{ms} ({when:%Y-%m-%d %H:%M:%S}.{ms % 1_000:03} UTC)"
 
 
 def test_the_end_of_a_lease_in_anothers_place_is_judged_too() -> None:
