@@ -281,11 +281,13 @@ def ledger(argv: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="export|backup|stats")
     export = commands.add_parser("export", help="write what `tallystick-verify ledger` checks")
     place = export.add_mutually_exclusive_group(required=True)
-    place.add_argument("file", nargs="?", type=Path, help="one file")
-    place.add_argument("--out", type=Path, metavar="FILE", help="one file")
-    place.add_argument("--tiles", type=Path, metavar="DIR", help="a directory of C2SP tiles, brought up to date")
+    place.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write one file")
+    place.add_argument("--out", type=Path, metavar="FILE", help="write one file; the same as FILE alone")
+    place.add_argument(
+        "--tiles", type=Path, metavar="DIR", help="write a directory of C2SP tiles, or bring it up to date"
+    )
     copy = commands.add_parser("backup", help="copy the database of a running or stopped gateway")
-    copy.add_argument("file", type=Path, help="the copy; must not exist yet")
+    copy.add_argument("file", type=Path, metavar="FILE", help="the copy; must not exist yet")
     figures = commands.add_parser("stats", help="show figures as JSON")
     for command in (export, copy, figures):
         command.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory")

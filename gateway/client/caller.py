@@ -286,9 +286,10 @@ class Caller:
         return problem
 
     async def _not_enrolled(self, problem: RequestRejected, call: _Call | None) -> NotEnrolled:
-        advice = f"Give your DID to an operator: tallystick agent add {self.did} --name LABEL"
+        enrolment = f"tallystick agent add {self.did} --name LABEL"
+        advice = f"Give your DID to an operator: {enrolment}"
         if problem.code == "agent_removed":
-            advice = f"An operator removed this key, {self.did}: only an operator can enrol it again."
+            advice = f"What the operator would do: {enrolment}"
         elif call is not None and await self._is_operator():
             advice = "This is an operator's key: it enrols agents and holds no leases. Join with a profile of your own."
         return NotEnrolled(problem.status, problem.code, problem.detail, advice)

@@ -18,6 +18,7 @@ from gateway.client.exits import DONE, shown
 from gateway.client.line import poll_until, waiting_words
 from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back, interruptible
 from gateway.client.terminal import (
+    A_DID,
     OPERATOR_HELP,
     PROFILE_HELP,
     Handler,
@@ -53,7 +54,7 @@ def lease_parser() -> tuple[argparse.ArgumentParser, Handler]:
     for name, (action, handler) in _VERBS.items():
         row = ACTIONS[action]
         profile = OPERATOR_HELP if row.signer == "operator" else PROFILE_HELP
-        verb = sub_parser(verbs, name, row.summary, row.description, profile)
+        verb = sub_parser(verbs, name, row.summary, _DESCRIPTIONS.get(action, row.description), profile)
         _add_members(verb, action)
         verb.set_defaults(handler=handler)
     _add_waiting(verbs.choices["acquire"])
@@ -82,10 +83,11 @@ def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
     elif action == "lease.break":
         meaning = "a name that the lease is on, or overlaps; or its id"
         parser.add_argument("resource", metavar="RESOURCE", help=meaning)
+    elif "leaseId" in names:
+        meaning = "all that the lease is on, or its id, such as L42"
+        parser.add_argument("resources", nargs="+", metavar="RESOURCE|ID", help=meaning)
     elif "resource" in names:
         parser.add_argument("resources", nargs="+", metavar="RESOURCE", help=_RESOURCE_HELP)
-    elif "leaseId" in names:
-        parser.add_argument("resources", nargs="+", metavar="RESOURCE", help="what the lease is on, or its id")
     if "resources" in names and "leaseId" in names:
         parser.add_argument("--lease", metavar="ID", help="its id (default: looked up by what it is on)")
     if "ttlMs" in names:
@@ -97,11 +99,21 @@ def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
     if "seenToken" in names:
         _add_compared(parser)
     if "toDid" in names:
-        parser.add_argument("--to", required=True, metavar="DID", help="the key that may take it over")
+        parser.add_argument("--to", required=True, metavar="DID", help=f"the key that may take it over: {A_DID}")
     if names:
         add_receipt(parser)
 
 
+# What the table of actions says in words of the protocol.
+_DESCRIPTIONS = {
+    "lease.acquire": "Brings the lease with a fencing token, or says who has it and how long to wait. With --wait it "
+    "stands in line; with --give-up the place in line outlives the command. Asking again for what one holds extends it "
+    "and keeps the token.",
+    "lease.renew": "It lasts for --ttl from now on, and never ends sooner than before. Another mode makes another "
+    "lease with a new token. A lease that ended is never brought back to life.",
+    "lease.release": "Name what it is on or, better, its id. Repeating a finished release is a success without effect.",
+    "lease.list": "What the gateway says, without a proof.",
+}
 _RESOURCE_HELP = "scheme:path, or scheme:path/** for a whole sub-tree; all of them or none"
 
 
@@ -193,7 +205,7 @@ async def _release(arguments: argparse.Namespace) -> int:
 
 async def _transfer(arguments: argparse.Namespace) -> int:
     if not DID.check(arguments.to):
-        raise Malformed(f"--to: {DID.bound}")
+        raise Malformed(f"--to: {A_DID}")
     digest, salted = _digest(arguments.note)
     async with patient(arguments.home) as agent:
         lease = await _lease_to_transfer(agent, arguments)
@@ -246,7 +258,7 @@ async def _seen_to_break(agent: Agent, arguments: argparse.Namespace) -> tuple[s
 
 async def _list(arguments: argparse.Namespace) -> int:
     if arguments.holder != "me" and not DID.check(arguments.holder):
-        raise Malformed(f"--holder: me, or {DID.bound}")
+        raise Malformed(f"--holder: me, or {A_DID}")
     async with Agent.open(arguments.home) as agent:
         leases = await agent.leases(arguments.holder)
     if arguments.json:

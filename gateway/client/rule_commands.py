@@ -11,7 +11,16 @@ from gateway.client.errors import AnswerRefused
 from gateway.client.exits import DONE
 from gateway.client.outcome import add_receipt, check_receipt_path, done
 from gateway.client.score import TrustChange
-from gateway.client.terminal import OPERATOR_HELP, Handler, add_home, command_parser, duration_ms, patient, sub_parser
+from gateway.client.terminal import (
+    A_DID,
+    OPERATOR_HELP,
+    Handler,
+    add_home,
+    command_parser,
+    duration_ms,
+    patient,
+    sub_parser,
+)
 from gateway.client.words import points, scheme_line, trust_line
 from verifier.entries import CLASSES, DID, LOCK_DELAY_MS, MAX_HOLD_MS, SCHEME
 from verifier.wire import JsonObject, Malformed
@@ -108,7 +117,7 @@ def trust_parser() -> tuple[argparse.ArgumentParser, Handler]:
 
 async def _trust(arguments: argparse.Namespace) -> int:
     if arguments.did is not None and not DID.check(arguments.did):
-        raise Malformed(f"DID: {DID.bound}")
+        raise Malformed(f"DID: {A_DID}")
     if arguments.limit < 1:
         raise Malformed("--limit: at least 1")
     async with Agent.open(arguments.home) as agent:

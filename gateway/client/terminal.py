@@ -31,6 +31,7 @@ from verifier.wire import Malformed
 
 Handler = Callable[[argparse.Namespace], Coroutine[object, object, int]]
 
+A_DID = "a DID, did:key:z6Mk…, as tallystick join printed it"
 PROFILE_HELP, OPERATOR_HELP = "the profile", "the operator's profile, such as DATA/operator"
 _BROKEN = full_type("lease.broken")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
@@ -139,6 +140,13 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser whose complaints say where the help is, and what is often meant (`hint`)."""
 
     hint = ""
+
+    def parse_known_args(self, *arguments, **named):  # type: ignore[no-untyped-def]  # argparse has two overloads here
+        """Complain of what this very command does not know: a verb's help lists its options, not the command's."""
+        found, unknown = super().parse_known_args(*arguments, **named)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}\n{self.hint}See {self.prog} --help.", file=sys.stderr)

@@ -57,7 +57,10 @@ async def _view(arguments: argparse.Namespace) -> int:
 
 def claim_parser() -> tuple[argparse.ArgumentParser, Handler]:
     """Return the parser of `tallystick wait claim`."""
-    parser = _ticket_parser("claim", "wait.claim", "the ticket that acquire printed, such as T42")
+    parser = _ticket_parser(
+        "claim", "wait.claim", "the ticket that acquire printed, such as T42",
+        "Brings the lease when it is one's turn within --wait, else keeps the place and says where it stands.",
+    )  # fmt: skip
     parser.add_argument(
         "--wait", type=duration_ms, default=HOLD_MS, metavar="TIME",
         help=f"how long to wait for one's turn (default {HOLD_MS // 1000}s); after it the place is still kept",
@@ -77,7 +80,8 @@ async def _claim(arguments: argparse.Namespace) -> int:
 
 def cancel_parser() -> tuple[argparse.ArgumentParser, Handler]:
     """Return the parser of `tallystick wait cancel`."""
-    return _ticket_parser("cancel", "wait.cancel", "the ticket to give up, such as T42"), _cancel
+    about = ACTIONS["wait.cancel"].description
+    return _ticket_parser("cancel", "wait.cancel", "the ticket to give up, such as T42", about), _cancel
 
 
 async def _cancel(arguments: argparse.Namespace) -> int:
@@ -87,9 +91,8 @@ async def _cancel(arguments: argparse.Namespace) -> int:
     return done("wait cancel", arguments, receipt)
 
 
-def _ticket_parser(verb: str, action: str, meaning: str) -> argparse.ArgumentParser:
-    row = ACTIONS[action]
-    parser = command_parser(f"wait {verb}", f"{row.summary}. {row.description}")
+def _ticket_parser(verb: str, action: str, meaning: str, about: str) -> argparse.ArgumentParser:
+    parser = command_parser(f"wait {verb}", f"{ACTIONS[action].summary}. {about}")
     parser.add_argument("ticket", metavar="TICKET", help=meaning)
     add_receipt(parser)
     add_home(parser)

@@ -683,7 +683,7 @@ async def test_who_may_not_act_hears_what_to_do(gateway: LocalGateway) -> None:
 
     unknown = await told("agent_unknown", gateway.agent())
     assert unknown.endswith(f"not now. Give your DID to an operator: tallystick agent add {ALICE.did} --name LABEL")
-    assert "An operator removed this key" in await told("agent_removed", gateway.agent())
+    assert "What the operator would do: tallystick agent add" in await told("agent_removed", gateway.agent())
     gateway.views[RECEIPT_PATH.format(seq=0)] = {"receipt": gateway.book.receipt(0)}
     assert "This is an operator's key" in await told("agent_unknown", gateway.agent(key(9)))
     assert "Give your DID" in await told("agent_unknown", gateway.agent())

@@ -279,7 +279,10 @@ USAGE = [
     (("acquire", "lock:x/*"), "* stands only as the last segment **"),
     (("acquire", "lock:x", "--mode", "use"), "invalid choice: 'use'"),
     (("acquire", "lock:x", "--give-up", "1ms"), "giveUpMs"),
-    (("transfer", "lock:x", "--to", "bob", "--reason", "x"), "--to: a did:key"),
+    (
+        ("transfer", "lock:x", "--to", "bob", "--reason", "x"),
+        "--to: a DID, did:key:z6Mk…, as tallystick join printed it",
+    ),
     (("transfer", "lock:x", "--to", DID_BOUND, "--token", "1", "--reason", "x"), "name the lease by its id"),
     (("transfer", "L1", "--to", DID_BOUND, "--token", "1", "--reason", "Because it is"), "--reason: a code"),
     (("break", "lock:x", "--token", "0", "--reason", "x"), "--token: an integer from 1"),
@@ -289,7 +292,7 @@ USAGE = [
     (("acquire", "lock:x", "--ttl", "2h"), "--ttl: 1s to 1h"),
     (("acquire",), "--help"),
     (("renew", "no-scheme"), "scheme:path"),
-    (("list", "--holder", "foo"), "--holder: me, or a did:key"),
+    (("list", "--holder", "foo"), "--holder: me, or a DID"),
 ]
 
 
@@ -755,7 +758,7 @@ def test_an_operator_breaks_what_it_has_seen_and_nothing_newer(gateway: Gateway,
         told = lease(alice, verb, str(granted["leaseId"]))
         assert (told.returncode, told.stdout) == (1, "")
         assert re.search(
-            rf"refused: lease_broken \(entry \d+\)\. It was broken by the operator {did}: holder-gone \(entry {entry}\)",
+            rf"refused: lease_broken \(entry \d+\)\. It was broken by the operator {did}: holder-gone \(entry {entry}",
             told.stderr,
         )
     late = lease(alice, "release", "lock:stuck", "--lease", str(granted["leaseId"]))

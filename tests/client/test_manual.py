@@ -49,6 +49,24 @@ def test_every_option_that_a_page_names_exists(page: str) -> None:
         assert all(option in told for option in re.findall(r"--[a-z-]+", words)), words
 
 
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_help_speaks_of_options_and_not_of_the_protocol(name: str) -> None:
+    parser, _ = _COMMANDS[name]()
+    verbs = [verb for action in parser._actions if isinstance(action.choices, dict) for verb in action.choices]
+    for told in (parser.format_help(), *(_help(parser, verb) for verb in verbs)):
+        words = " ".join(told.split())
+        assert not re.search(r"`wait: true`|\b202\b|Prefer|holder=me|ttlMs", words), words
+
+
+def test_a_wrong_option_names_the_help_that_lists_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    parser, _ = _COMMANDS["lease"]()
+    with pytest.raises(SystemExit):
+        parser.parse_args(["acquire", "lock:a", "--forever"])
+    assert capsys.readouterr().err == (
+        "tallystick lease acquire: unrecognized arguments: --forever\nSee tallystick lease acquire --help.\n"
+    )
+
+
 def _help(parser: argparse.ArgumentParser, verb: str) -> str:
     for action in parser._actions if verb else ():  # argparse has no other way to a verb
         if isinstance(action.choices, dict):
