@@ -146,7 +146,7 @@ def explain(error: ClientError) -> str:
     if isinstance(error, Refused):
         return _explain_refusal(error)
     if isinstance(error, LeaseLost) and isinstance(error.refused, LeaseBroken):
-        return f"lease {error.lease_id} is lost, {_broken(error.refused)} The command was stopped."
+        return f"lease {error.lease_id} is lost, {_broken(error.refused)} Ask the operator, then acquire again."
     return "\n".join(shown(line) for line in str(error).splitlines())
 
 

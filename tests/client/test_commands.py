@@ -801,7 +801,7 @@ def test_a_run_whose_lease_is_broken_says_so_once_and_why_in_the_end(gateway: Ga
     assert at_loss == "tallystick run: the lease is lost (lease_broken); stopping the command"
     assert at_end.startswith(f"tallystick run: lease {lease_id} is lost, refused: lease_broken (entry ")
     assert f"broken by the operator {open_profile(gateway.data / 'operator').key.did}: stuck" in at_end
-    assert at_end.endswith(f"(entry {broken['seq']}). The command was stopped.")
+    assert at_end.endswith(f"(entry {broken['seq']}). Ask the operator, then acquire again.")
 
 
 def test_trust_is_shown_with_its_history_from_verified_entries(gateway: Gateway, tmp_path: Path) -> None:
