@@ -204,12 +204,12 @@ class Agent:
             now_ms = self.clock.steady_ms()
 
     async def _looks_free(self, resource: str) -> bool:
-        """Return whether the wait view shows neither lease nor line on `resource`: a hint to try, never a fact."""
+        """Return whether the wait view shows nothing held, closed or in line: a hint to try, never a fact."""
         try:
             rows = _rows(await self.wait_view(resource), "resources")
         except ClientError:
             return False
-        return not any(row.get("leases") or row.get("queue") for row in rows)
+        return not any(row.get(what) for row in rows for what in ("leases", "delays", "queue"))
 
     async def wait_for(
         self,
@@ -336,6 +336,10 @@ class Agent:
         `is_patient`: a gateway that is away is tried for as long as for a decision.
         """
         return _rows(await self.caller.read(LEASES_PATH, f"holder={holder}", is_patient=is_patient), "leases")
+
+    async def offered(self) -> list[JsonObject]:
+        """Return the live leases that their holders or an operator offer to this key, unverified."""
+        return _rows(await self.caller.read(LEASES_PATH, "holder=me"), "offered")
 
     # -- agents --------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from gateway.client.terminal import (
     sub_parser,
 )
 from gateway.client.trust import Grant
-from gateway.client.words import shown_moment, texts
+from gateway.client.words import offer_words, shown_moment, texts, who
 from verifier.entries import (
     ACTION_BODIES,
     DID,
@@ -261,17 +261,25 @@ async def _list(arguments: argparse.Namespace) -> int:
         raise Malformed(f"--holder: me, or {A_DID}")
     async with Agent.open(arguments.home) as agent:
         leases = await agent.leases(arguments.holder)
+        offered = await agent.offered() if arguments.holder == "me" else []
     if arguments.json:
-        print(json.dumps({"ok": True, "leases": leases}))
+        print(json.dumps({"ok": True, "leases": leases, "offered": offered}))
         return DONE
     if not leases:
         print("This key holds no lease." if arguments.holder == "me" else f"{arguments.holder} holds no lease.")
     for lease in leases:
-        names = shown(" ".join(texts(lease.get("resources"))))
-        until = shown_moment(lease.get("endsAtMs"))
-        mode = shown(str(lease.get("mode")))
-        print(f"{lease.get('leaseId')}  {names}  {mode}  token {lease.get('fencingToken')}  until {until}")
+        print(_lease_line(lease) + offer_words(lease))
+    for lease in offered:
+        print(f"offered to you by {who(lease, 'holder', 'holderName')}: {_lease_line(lease)}")
+        print(f"  take it over with tallystick lease accept {shown(str(lease.get('leaseId')))}")
     return DONE
+
+
+def _lease_line(lease: JsonObject) -> str:
+    names = " ".join(texts(lease.get("resources")))
+    until = shown_moment(lease.get("endsAtMs"))
+    token = lease.get("fencingToken")
+    return shown(f"{lease.get('leaseId')}  {names}  {lease.get('mode')}  token {token}  until {until}")
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------

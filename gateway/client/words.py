@@ -65,8 +65,9 @@ def joined_text(joined: Joined, home_option: str = "") -> str:
 
 def wait_lines(row: JsonObject, own: str = "") -> list[str]:
     """Return one resource of the wait view: who holds it, who is in line, who was refused lately; `own` is "(you)"."""
-    leases, queue, refused = (objects(row.get(name)) for name in ("leases", "queue", "waiting"))
-    first, *others = [_held(lease, own) for lease in leases] or ["free"]
+    leases, delays, queue, refused = (objects(row.get(name)) for name in ("leases", "delays", "queue", "waiting"))
+    taken = [_held(lease, own) for lease in leases] + [_delayed(delay, own) for delay in delays]
+    first, *others = taken or ["free"]
     lines = [f"{shown(str(row.get('resource')))}  {first}", *(f"  {other}" for other in others)]
     lines += [_place(ticket, own) for ticket in queue]
     lately = ", ".join(who(one, "actor", "actorName", own) for one in refused)
@@ -77,7 +78,22 @@ def _held(lease: JsonObject, own: str) -> str:
     under = f" as {lease['heldAs']}" if "heldAs" in lease else ""
     return shown(
         f"held by {who(lease, 'holder', 'holderName', own)}{under}, {lease.get('mode')}, {lease.get('leaseId')}, token "
-        f"{lease.get('fencingToken')}, until {shown_moment(lease.get('endsAtMs'))}"
+        f"{lease.get('fencingToken')}, until {shown_moment(lease.get('endsAtMs'))}{offer_words(lease, own)}"
+    )
+
+
+def offer_words(lease: JsonObject, own: str = "") -> str:
+    """Return to whom a lease of a view is offered, as the end of its line; nothing when it is not."""
+    offer = lease.get("offer")
+    return f", offered to {who(offer, 'offeredTo', 'offeredToName', own)}" if isinstance(offer, dict) else ""
+
+
+def _delayed(delay: JsonObject, own: str) -> str:
+    under = f" as {delay['heldAs']}" if "heldAs" in delay else ""
+    until = shown_moment(delay.get("endsAtMs"))
+    return shown(
+        f"closed{under} until {until} to all but {who(delay, 'holder', 'holderName', own)}, "
+        f"who did not give it back (entry {delay.get('endedSeq')})"
     )
 
 

@@ -125,7 +125,7 @@ def test_a_lease_from_grant_to_release(gateway: Gateway, alice: Path, tmp_path: 
     again = facts(lease(alice, "acquire", "lock:whole/life", "--ttl", "60s", "--json"))
     assert again["type"] == "tallystick/lease.extended/1"
     listed = json.loads(lease(alice, "list", "--json").stdout)
-    assert set(listed) == {"ok", "leases"}
+    assert set(listed) == {"ok", "leases", "offered"}
     assert listed["ok"] is True
     mine = next(row for row in listed["leases"] if row["leaseId"] == again["leaseId"])
     assert (mine["resources"], mine["fencingToken"]) == (["lock:whole/life"], again["fencingToken"])
@@ -682,6 +682,10 @@ def test_a_lease_is_handed_over_by_its_holder_and_by_an_operator(gateway: Gatewa
     assert (early.returncode, "not_offered" in early.stderr) == (1, True)
     offered = lease(alice, "transfer", "lock:shift", "--to", did, "--reason", "shift-over")
     assert offered.returncode == 0
+    bobs, alices = lease(bob, "list"), client("wait", "lock:shift", "--home", str(alice))
+    assert f"offered to you by {open_profile(alice).key.did}: {granted['leaseId']}  lock:shift" in bobs.stdout
+    assert f"lease accept {granted['leaseId']}" in bobs.stdout
+    assert f", offered to {did}" in alices.stdout
     (accept,) = re.findall(r"with:  tallystick (lease accept L\d+)", offered.stdout)
     taken = facts(client(*accept.split(), "--home", str(bob), "--json"))
     assert (taken["type"], taken["resources"]) == ("tallystick/lease.transferred/1", ["lock:shift"])
@@ -735,6 +739,15 @@ def test_the_old_id_after_a_change_of_mode_leads_to_the_new_one(alice: Path) -> 
         told = lease(alice, verb, old)
         assert re.search(rf"lease_changed \(entry \d+; it ended with entry {new['seq']}\)", told.stderr)
     assert lease(alice, "release", str(new["leaseId"])).returncode == 0
+
+
+def test_a_name_under_a_lock_delay_does_not_look_free(gateway: Gateway, alice: Path, bob: Path) -> None:
+    assert operator(gateway, "scheme", "set", "slow", "--class", "exclusive", "--lock-delay", "1m").returncode == 0
+    granted = facts(lease(alice, "acquire", "slow:job", "--json"))
+    assert operator(gateway, "lease", "break", str(granted["leaseId"]), "--reason", "stuck").returncode == 0
+    shown = client("wait", "slow:job", "--home", str(alice))
+    assert re.match(r"slow:job  closed until .* to all but did:key\S+ \(you\), who did not give it back", shown.stdout)
+    assert lease(bob, "acquire", "slow:job").returncode == 73
 
 
 def test_an_operator_breaks_what_it_has_seen_and_nothing_newer(gateway: Gateway, alice: Path, bob: Path) -> None:
