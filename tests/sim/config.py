@@ -117,7 +117,7 @@ def draw(seed: int) -> Config:
         duration_ms=rng.choice([20_000, 60_000]),
         requests_max=rng.randint(60, 120),
         is_replicated=is_replicated,
-        # The desk asks the wall clock, so it lets nobody in while boot time has run away from it.
+        # Log time follows a boot clock that jumps, so at the desk no signature of true time is of its time any more.
         is_past_desk=rng.random() < 0.5 or "step_boot" in faults,
         is_rated=rng.random() < 0.3,
         is_real=seed % 10 == 0,
