@@ -21,4 +21,4 @@ def test_the_python_block_of_the_readme_holds_a_lease_and_gives_it_back(tmp_path
         assert done.returncode == 0, done.stderr
         assert re.fullmatch(r"token [0-9]{16}\n", done.stdout)
         view = gateway.cli(tmp_path / "home", "lease", "list", "--json")
-    assert view.stdout == '{"ok": true, "leases": []}\n'
+    assert view.stdout == '{"ok": true, "leases": [], "offered": []}\n'
