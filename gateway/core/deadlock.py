@@ -93,7 +93,7 @@ def find_cycle(
     else:
         first = (Step(wait, lease) for lease in sorted(leases, key=attrgetter("fencing_token")))
     path, is_bounded = walk.to(is_back, first, onward, context.parameters.deadlock_nodes)
-    rows = [_row(draft, step) for step in path] if len(path) <= CYCLE_ROWS_MAX else []
+    rows = [_row(step) for step in path] if len(path) <= CYCLE_ROWS_MAX else []
     is_long = bool(path) and (not rows or _name_bytes(rows) > CYCLE_NAME_BYTES_MAX)
     return Search([] if is_long else rows, is_bounded or is_long)
 
@@ -268,14 +268,14 @@ def _queued(draft: Draft, actor: str, t_ms: int) -> Iterator[Ticket]:
     return (ticket for ticket in own_tickets(draft, actor, t_ms) if ticket.claim_by_ms is None)
 
 
-def _row(draft: Draft, step: Step) -> JsonObject:
+def _row(step: Step) -> JsonObject:
     """Return one row of `cycle`: who waits for which name, and for which lease or behind which ticket."""
     (ask, ticket_id), ahead = step
     what: JsonObject = (
         {"fencingToken": ahead.fencing_token} if isinstance(ahead, Lease) else {"aheadId": ahead.ticket_id}
     )
     ticket: JsonObject = {} if ticket_id is None else {"ticketId": ticket_id}
-    return {"actor": ask.actor, "resource": meeting(draft, ask, ahead)[0], "mode": ask.mode, **what, **ticket}
+    return {"actor": ask.actor, "resource": meeting(ask, ahead)[0], "mode": ask.mode, **what, **ticket}
 
 
 def _name_bytes(rows: list[JsonObject]) -> int:

@@ -55,7 +55,7 @@ def held(
 ) -> tuple[Refusal, JsonObject]:
     """Return `lease_held`, or `deadlock` when a circle was found, naming the one of `leases` that ends last."""
     lease = first_named(draft, leases)
-    resource, held_as = meeting(draft, ask, lease)
+    resource, held_as = meeting(ask, lease)
     if is_edge:
         until_ms = context.t_ms + context.parameters.wait_edge_ms
         draft.put(edge_key(ask.actor), Edge(ask.actor, resource, ask.mode, context.seq, until_ms))
@@ -98,7 +98,7 @@ def _delayed(draft: Draft, request: SignedRequest, ask: Ask, delays: list[Delay]
 
 def _queued(draft: Draft, request: SignedRequest, ask: Ask, tickets: list[Ticket], context: Context) -> JsonObject:
     ticket = min(tickets, key=lambda one: one.seq)
-    resource, _ = meeting(draft, ask, ticket)
+    resource, _ = meeting(ask, ticket)
     ahead: JsonObject = {
         "ticketId": ticket.ticket_id,
         "actor": ticket.actor,

@@ -244,19 +244,8 @@ def is_met(key: str, others: Iterable[str]) -> bool:
     return any(overlaps(key, other) for other in others)
 
 
-def excludes(view: Draft | View, ask: Ask, claim: Claim) -> bool:
-    """Say whether an ask and another actor's claim can't stand together, as far as names and modes go."""
-    return claim.holder != ask.actor and _meeting(ask, claim) is not None
-
-
-def meeting(view: Draft | View, ask: Ask, claim: Claim) -> tuple[str, str]:
+def meeting(ask: Ask, claim: Claim) -> tuple[str, str]:
     """Return the least name asked for that excludes `claim`, and the least name of the claim that overlaps it."""
-    found = _meeting(ask, claim)
-    assert found is not None, "what stands in the way overlaps"
-    return found
-
-
-def _meeting(ask: Ask, claim: Claim) -> tuple[str, str] | None:
     # Names of other schemes than those asked for overlap nothing, so how they fold does not matter.
     others = _keys(ask.schemes, claim.resources)
     for name, key in zip(ask.resources, ask.keys, strict=True):
@@ -264,7 +253,7 @@ def _meeting(ask: Ask, claim: Claim) -> tuple[str, str] | None:
             for other, other_key in zip(claim.resources, others, strict=True):
                 if overlaps(key, other_key):
                     return name, other
-    return None
+    raise AssertionError("what stands in the way overlaps")
 
 
 def overlapping(ask: Ask, claim: Claim) -> str | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.verifier import maker
 from verifier.keyring import Keyring, open_keyring
-from verifier.receipt import check_receipt
 from verifier.replay.ledger import check_ledger
 from verifier.verdict import Outcome, Report
 
@@ -24,10 +23,6 @@ def faults(report: Report) -> list[tuple[int, str]]:
 
 def remarks(report: Report) -> list[str]:
     return [finding.code for finding in report.findings if finding.outcome is Outcome.VALID]
-
-
-def of_receipt(ledger: maker.Ledger, seq: int) -> list[tuple[int, str]]:
-    return faults(check_receipt(ledger.receipt(seq), pins(ledger)))
 
 
 def audit(content: bytes, keyring: Keyring, checkpoint: bytes | None = None, jobs: int = 1) -> Report:
