@@ -47,6 +47,22 @@ AGENT_REMOVED = Refusal(
     "agent_removed", 103, 403, "never", False,
     "An operator removed this key: ask them to enrol it again, or use another key.",
 )  # fmt: skip
+SESSION_EXPIRED = Refusal(
+    "session_expired", 116, 403, "never", False,
+    "The time of this session's delegation is over: open a new session with a new key.",
+)  # fmt: skip
+SESSION_ENDED = Refusal(
+    "session_ended", 115, 403, "never", False,
+    "This session was closed, revoked, or idle for too long, and what it held is given back: open a new one with a new key.",
+)  # fmt: skip
+OPERATOR_REMOVED = Refusal(
+    "operator_removed", 117, 403, "never", False,
+    "The operator that answers for this key was removed: ask another operator to enrol it.",
+)  # fmt: skip
+TRIAL_OVER = Refusal(
+    "trial_over", 121, 403, "never", False,
+    "The days of this trial are over: ask an operator to enrol a key of yours.",
+)  # fmt: skip
 UNKNOWN_HISTORY = Refusal(
     "unknown_history", 104, 409, "new_request", False,
     "The anchor is no checkpoint of this ledger: keep the one you hold, it may prove a second history,"
@@ -60,6 +76,46 @@ IDEMPOTENCY_MISMATCH = Refusal(
     "idempotency_mismatch", 202, 422, "never", False,
     "This idempotency key belongs to a different request: use a fresh key for new work.",
 )  # fmt: skip
+DELEGATION_WRONG_LEDGER = Refusal(
+    "delegation_wrong_ledger", 107, 403, "never", False,
+    "A delegation is for another ledger: have it signed for this one.",
+)  # fmt: skip
+DELEGATION_TOO_DEEP = Refusal(
+    "delegation_too_deep", 108, 403, "never", False,
+    "From operator to session there are two steps at most, and only a delegation of maxDepth 1 may be passed on.",
+)  # fmt: skip
+DELEGATION_WIDER = Refusal(
+    "delegation_wider", 109, 403, "never", False,
+    "A delegation gives more than its issuer has: name fewer verbs or narrower resources.",
+)  # fmt: skip
+DELEGATION_LONGER = Refusal(
+    "delegation_longer", 110, 403, "never", False,
+    "A delegation begins before or ends after the one above it: keep within its time.",
+)  # fmt: skip
+DELEGATION_EXPIRED = Refusal(
+    "delegation_expired", 111, 403, "never", False,
+    "The delegation is not valid at this time: have a new one signed.",
+)  # fmt: skip
+ISSUER_UNKNOWN = Refusal(
+    "issuer_unknown", 112, 403, "never", False,
+    "The first delegation must be signed by an operator or an enrolled agent of this ledger, the second by the agent in the first.",
+)  # fmt: skip
+ISSUER_REMOVED = Refusal(
+    "issuer_removed", 113, 403, "never", False,
+    "Who signed the delegation was removed from this ledger: ask an operator.",
+)  # fmt: skip
+SESSION_TAKEN = Refusal(
+    "session_taken", 114, 409, "never", False,
+    "This key already is or was something else here: make a fresh key for every session.",
+)  # fmt: skip
+TOO_MANY_SESSIONS = Refusal(
+    "too_many_sessions", 119, 429, "new_request", False,
+    "This agent has as many open sessions as one may: close some that are done.",
+)  # fmt: skip
+TRIAL_USED_UP = Refusal(
+    "trial_used_up", 120, 429, "never", False,
+    "The decisions of this trial are used up: ask an operator to enrol a key of yours.",
+)  # fmt: skip
 OPERATOR_REQUIRED = Refusal(
     "operator_required", 105, 403, "never", True,
     "Only an operator may do this: sign with an operator's key.",
@@ -67,6 +123,46 @@ OPERATOR_REQUIRED = Refusal(
 AGENT_NOT_FOUND = Refusal(
     "agent_not_found", 106, 404, "never", True,
     "No such agent is enrolled: list the agents and check the DID.",
+)  # fmt: skip
+OPERATOR_NOT_FOUND = Refusal(
+    "operator_not_found", 122, 404, "never", True,
+    "No such operator is in force: list the operators and check the DID.",
+)  # fmt: skip
+OPERATOR_LAST = Refusal(
+    "operator_last", 123, 409, "never", True,
+    "A ledger needs an operator: add another one first.",
+)  # fmt: skip
+KEY_TAKEN = Refusal(
+    "key_taken", 124, 409, "never", True,
+    "This key has another role here, or belongs to another operator: remove it first, or use another key.",
+)  # fmt: skip
+APIKEY_NOT_FOUND = Refusal(
+    "apikey_not_found", 125, 404, "never", True,
+    "No such API key is in force for this: list the API keys, or issue one.",
+)  # fmt: skip
+APIKEY_KNOWN = Refusal(
+    "apikey_known", 126, 409, "never", True,
+    "This API key was issued before: make another one.",
+)  # fmt: skip
+APIKEY_USED = Refusal(
+    "apikey_used", 127, 409, "never", True,
+    "A trial key enrols one agent, and this one has: ask for another trial key.",
+)  # fmt: skip
+SESSION_UNKNOWN = Refusal(
+    "session_unknown", 128, 404, "never", True,
+    "No such session is known here: list the sessions and check the DID.",
+)  # fmt: skip
+SESSION_NOT_YOURS = Refusal(
+    "session_not_yours", 129, 403, "never", True,
+    "Only the session itself, its agent and operators may close it.",
+)  # fmt: skip
+SESSION_REQUIRED = Refusal(
+    "session_required", 130, 403, "never", True,
+    "Only a session says that it is present: open one, or leave it.",
+)  # fmt: skip
+OUTSIDE_SCOPE = Refusal(
+    "outside_scope", 118, 403, "never", True,
+    "The delegation of this key does not cover that: keep to its resources, verbs and times, or ask for a wider one.",
 )  # fmt: skip
 NAME_NOT_ALLOWED = Refusal(
     "name_not_allowed", 301, 422, "never", True,
@@ -124,6 +220,10 @@ LEASE_CHANGED = Refusal(
     "lease_changed", 412, 409, "never", True,
     "This lease got another mode and with it a new id and token: use those.",
 )  # fmt: skip
+LEASE_RETURNED = Refusal(
+    "lease_returned", 418, 409, "never", True,
+    "This lease was given back when the session or agent that held it ended: acquire again.",
+)  # fmt: skip
 TOKEN_STALE = Refusal(
     "token_stale", 413, 409, "new_request", True,
     "The lease with this token is gone: look again who holds the resource, and decide again.",
@@ -180,12 +280,36 @@ DECISION_FAILED = Refusal(
 TABLE: tuple[Refusal, ...] = (
     OUTSIDE_WINDOW,
     AGENT_UNKNOWN,
+    SESSION_EXPIRED,
+    SESSION_ENDED,
     AGENT_REMOVED,
+    OPERATOR_REMOVED,
+    TRIAL_OVER,
     UNKNOWN_HISTORY,
     NONCE_REUSED,
     IDEMPOTENCY_MISMATCH,
+    DELEGATION_WRONG_LEDGER,
+    DELEGATION_TOO_DEEP,
+    DELEGATION_WIDER,
+    DELEGATION_LONGER,
+    DELEGATION_EXPIRED,
+    ISSUER_UNKNOWN,
+    ISSUER_REMOVED,
+    SESSION_TAKEN,
+    TOO_MANY_SESSIONS,
+    TRIAL_USED_UP,
     OPERATOR_REQUIRED,
     AGENT_NOT_FOUND,
+    OPERATOR_NOT_FOUND,
+    OPERATOR_LAST,
+    KEY_TAKEN,
+    APIKEY_NOT_FOUND,
+    APIKEY_KNOWN,
+    APIKEY_USED,
+    SESSION_UNKNOWN,
+    SESSION_NOT_YOURS,
+    SESSION_REQUIRED,
+    OUTSIDE_SCOPE,
     LEDGER_DISPUTED,
     SCHEME_BUSY,
     NAME_NOT_ALLOWED,
@@ -200,6 +324,7 @@ TABLE: tuple[Refusal, ...] = (
     LEASE_BROKEN,
     LEASE_TRANSFERRED,
     LEASE_CHANGED,
+    LEASE_RETURNED,
     LEASE_MISMATCH,
     NOT_HOLDER,
     TOKEN_STALE,

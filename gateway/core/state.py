@@ -20,25 +20,119 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol, TypeAlias, get_type_hints
 
-from gateway.core.terms import PASSED, TICKETS, Index, by, filed_under, of_operator, waited_by
+from gateway.core.terms import (
+    PASSED,
+    TICKETS,
+    Index,
+    agent_of,
+    by,
+    filed_under,
+    held_behind,
+    of_operator,
+    session_of,
+    session_under,
+    waited_behind,
+    waited_by,
+)
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical, parse_canonical
 
 RECORD_BYTES_MAX = 65_536  # A lease on 256 resources of 16 KiB together stays far below.
 
 
 class Agent(NamedTuple):
-    """An enrolled key. `removed_seq` is the entry that removed it, None while it is in force."""
+    """An enrolled key. `removed_seq` is the entry that removed it, None while it is in force.
+
+    `operator` answers for it. `key_digest` is the API key that enrolled it, None when an operator did. A trial ends at
+    `trial_until_ms`; None for everybody else.
+    """
 
     did: str
     name: str | None
     added_seq: int
     removed_seq: int | None
+    operator: str
+    is_custodial: bool = False
+    key_digest: str | None = None
+    trial_until_ms: int | None = None
 
 
 class Operator(NamedTuple):
-    """A key that may change who acts, named in entry 0."""
+    """A key that may change who acts, named in entry 0 (`added_seq` 0) or added by another one."""
 
     did: str
+    name: str | None = None
+    added_seq: int = 0
+    removed_seq: int | None = None
+
+
+class Enroller(NamedTuple):
+    """The key of the gateway that enrols agents in the name of an API key, named in entry 0."""
+
+    did: str
+
+
+class ApiKey(NamedTuple):
+    """A bearer key, known by the SHA-256 of its text. `operator` issued it and answers for whom it enrols.
+
+    A key with `agent` speaks for that custodial agent. `used_by` is the one agent that a trial key enrolled.
+    """
+
+    digest: str
+    kind: str
+    name: str | None
+    agent: str | None
+    operator: str
+    issued_seq: int
+    revoked_seq: int | None = None
+    used_by: str | None = None
+
+
+class Session(NamedTuple):
+    """A key that acts for `principal` within `verbs` and `resources` (empty: every name), until `expires_at_ms`.
+
+    `idle_by_ms` is when it counts as dead; each entry of its own moves that. `anchor_size` is the newest history that
+    it named, in a request signed at `signed_s`; `shared_seq` the first entry that shows two processes behind one key.
+    An ended one is remembered until its delegation is worth nothing any more.
+    """
+
+    did: str
+    name: str | None
+    principal: str
+    on_behalf_of: str
+    verbs: tuple[str, ...]
+    resources: tuple[str, ...]
+    opened_seq: int
+    expires_at_ms: int
+    idle_by_ms: int
+    activity: str | None = None
+    anchor_size: int = 0
+    signed_s: int = 0
+    shared_seq: int | None = None
+    ended_seq: int | None = None
+
+    @property
+    def due_at_ms(self) -> int:
+        return min(self.idle_by_ms, self.expires_at_ms)
+
+    @property
+    def number(self) -> int:
+        return self.opened_seq
+
+    @property
+    def is_open(self) -> bool:
+        return self.ended_seq is None
+
+    @property
+    def until_ms(self) -> int | None:
+        """Return from when on it may be forgotten."""
+        return None if self.ended_seq is None else self.expires_at_ms
+
+
+class Quota(NamedTuple):
+    """How many entries a trial agent has caused."""
+
+    did: str
+    used: int
 
 
 class Scheme(NamedTuple):
@@ -223,7 +317,9 @@ class Ended(NamedTuple):
     """
 
     actor: str
-    how: Literal["released", "expired", "broken", "transferred", "changed", "claimed", "cancelled", "removed"]
+    how: Literal[
+        "released", "expired", "broken", "transferred", "changed", "returned", "claimed", "cancelled", "removed"
+    ]  # fmt: skip
     seq: int
     until_ms: int
 
@@ -246,8 +342,10 @@ class Nonce(NamedTuple):
 
 Claim: TypeAlias = Lease | Delay | Ticket  # what stands on resources, and is found by name
 CLAIMS = (Lease, Delay, Ticket)
+Timed: TypeAlias = Claim | Session  # what time alone does something to
+TIMED = (*CLAIMS, Session)
 Record: TypeAlias = (
-    Agent | Operator | Scheme | Claim | Handover | Edge | Principal | Waits | Counter | Dispute | Ended | Idempotency
+    Agent | Operator | Enroller | ApiKey | Session | Quota | Scheme | Claim | Handover | Edge | Principal | Waits | Counter | Dispute | Ended | Idempotency
     | Nonce
 )  # fmt: skip
 Change: TypeAlias = tuple[str, Record | None, int | None]
@@ -256,21 +354,26 @@ TOKEN_KEY = "ledger/token"
 HOLIDAY_KEY = "ledger/holiday"
 DISPUTE_KEY = "ledger/dispute"
 TICKETS_KEY = "ledger/tickets"  # how many there are
+OPERATORS_KEY = "ledger/operators"  # how many are in force
+ENROLLER_KEY = "ledger/enroller"
 
 # Hot records live in memory; cold ones are looked up in the store, by key, for each batch.
 HOT_PREFIXES = (
-    "agent/", "operator/", "scheme/", "lease/", "delay/", "ticket/", "handover/", "edge/", "principal/", "wait/",
+    "agent/", "operator/", "apikey/", "session/", "quota/", "scheme/", "lease/", "delay/", "ticket/", "handover/", "edge/", "principal/", "wait/",
     "ledger/",
 )  # fmt: skip
 COLD_PREFIXES = ("ended/", "idem/", "nonce/")
 # Records the store may drop, in any order, once their due time is not after log time. What stands on resources has
 # none: only a decision removes it.
-EXPENDABLE_PREFIXES = ("wait/", "edge/", "ended/", "idem/", "nonce/")
+EXPENDABLE_PREFIXES = ("wait/", "edge/", "session/", "ended/", "idem/", "nonce/")
 
 _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
     {
         "agent": Agent,
         "operator": Operator,
+        "apikey": ApiKey,
+        "session": Session,
+        "quota": Quota,
         "scheme": Scheme,
         "lease": Lease,
         "delay": Delay,
@@ -283,6 +386,8 @@ _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
         HOLIDAY_KEY: Counter,
         DISPUTE_KEY: Dispute,
         TICKETS_KEY: Counter,
+        OPERATORS_KEY: Counter,
+        ENROLLER_KEY: Enroller,
         "ended": Ended,
         "idem": Idempotency,
         "nonce": Nonce,
@@ -296,6 +401,18 @@ def agent_key(did: str) -> str:
 
 def operator_key(did: str) -> str:
     return f"operator/{did}"
+
+
+def apikey_key(digest: str) -> str:
+    return f"apikey/{digest}"
+
+
+def session_key(did: str) -> str:
+    return f"session/{did}"
+
+
+def quota_key(did: str) -> str:
+    return f"quota/{did}"
 
 
 def lease_key(lease_id: str) -> str:
@@ -339,22 +456,22 @@ def broken_name(fencing_token: int) -> str:
     return f"B{fencing_token}"
 
 
-def idempotency_key(principal: str, key: str) -> str:
-    return _spent_key("idem", principal, key)
+def idempotency_key(actor: str, key: str) -> str:
+    return _spent_key("idem", actor, key)
 
 
-def nonce_key(principal: str, nonce: str) -> str:
-    return _spent_key("nonce", principal, nonce)
+def nonce_key(actor: str, nonce: str) -> str:
+    return _spent_key("nonce", actor, nonce)
 
 
 @lru_cache(maxsize=2_048)
-def _spent_key(kind: str, principal: str, name: str) -> str:
+def _spent_key(kind: str, actor: str, name: str) -> str:
     """Hashed to 16 bytes, because most records lie under such a key: it is short and of a plain alphabet.
 
-    Who looks for two names of one place (2^64 hashes) finds them under their own principal only. Asked three times for
+    Who looks for two names of one place (2^64 hashes) finds them under their own key only. Asked three times for
     each request.
     """
-    place = hashlib.sha256(f"{principal}\n{name}".encode()).hexdigest()[:32]
+    place = hashlib.sha256(f"{actor}\n{name}".encode()).hexdigest()[:32]
     return f"{kind}/{place}"
 
 
@@ -425,14 +542,22 @@ def terms_of(record: Record) -> tuple[str, ...]:
         case Ticket():
             passed = (PASSED,) if record.is_passed else ()
             who = (waited_by(record.actor), of_operator(record.on_behalf_of))
-            return (*_name_terms(record.resources), *who, TICKETS, *passed)
+            behind = () if record.principal == record.actor else (waited_behind(record.principal),)
+            return (*_name_terms(record.resources), *who, *behind, TICKETS, *passed)
         case Lease() | Delay():
-            return (*_name_terms(record.resources), by(record.holder))
+            behind = () if record.principal == record.holder else (held_behind(record.principal),)
+            return (*_name_terms(record.resources), by(record.holder), *behind)
+        case Session() if record.is_open:
+            return (session_of(record.principal), session_under(record.on_behalf_of))
+        case Agent() if record.removed_seq is None:
+            return (agent_of(record.operator),)
     return ()
 
 
-def is_filed_alike(before: Claim, after: Claim) -> bool:
+def is_filed_alike(before: Timed, after: Timed) -> bool:
     """Say whether two records under one key are filed under the same words; whose they are never changes."""
+    if isinstance(before, Session) or isinstance(after, Session):
+        return isinstance(before, Session) and isinstance(after, Session) and before.is_open == after.is_open
     is_passed = isinstance(before, Ticket) and before.is_passed
     return before.resources == after.resources and is_passed == (isinstance(after, Ticket) and after.is_passed)
 
@@ -450,9 +575,9 @@ class View(Protocol):
         """Return the record, or None. Records past their due time may still be there."""
 
     def near(self, term: str) -> Collection[str]:
-        """Return the keys of leases, delays and tickets filed under `term`. Their order means nothing."""
+        """Return the keys of the records filed under `term`. Their order means nothing."""
 
-    def due(self, t_ms: int, limit: int) -> Iterable[Claim]:
+    def due(self, t_ms: int, limit: int) -> Iterable[Timed]:
         """Return at most `limit` records with `due_at_ms` ≤ `t_ms`, the oldest first, ties by number."""
 
 
@@ -483,6 +608,8 @@ class Draft:
         changes = self._changes
         if record is None or isinstance(record, CLAIMS):
             self._stir(key, record)
+        elif isinstance(record, Session | Agent):
+            self._file(key, record)
         if key in changes:
             self._undo.append((key, True, changes[key]))
         else:
@@ -509,6 +636,14 @@ class Draft:
             if term not in filed:
                 self._near.add(term, key)
 
+    def _file(self, key: str, record: Session | Agent) -> None:
+        """File what is new or comes back under its words; most often an open session just moves on."""
+        before = self.get(key)
+        if isinstance(before, Session) and isinstance(record, Session) and is_filed_alike(before, record):
+            return
+        for term in terms_of(record):
+            self._near.add(term, key)
+
     def delete(self, key: str) -> None:
         self.put(key, None)
 
@@ -533,9 +668,9 @@ class Draft:
             else:
                 del self._changes[key]
 
-    def due(self, t_ms: int, limit: int) -> tuple[Claim, ...]:
+    def due(self, t_ms: int, limit: int) -> tuple[Timed, ...]:
         """Return due records of the view that this draft has neither ended nor changed."""
-        return tuple(claim for claim in self._view.due(t_ms, limit) if self.get(claim_key(claim)) == claim)
+        return tuple(timed for timed in self._view.due(t_ms, limit) if self.get(timed_key(timed)) == timed)
 
     def changes(self) -> tuple[Change, ...]:
         """Return (key, record or None when deleted, due time) for each changed key, in order of first change."""
@@ -552,10 +687,41 @@ def claim_key(claim: Claim) -> str:
             return ticket_key(claim.ticket_id)
 
 
+def timed_key(timed: Timed) -> str:
+    return session_key(timed.did) if isinstance(timed, Session) else claim_key(timed)
+
+
 def agent_at(view: Draft | View, did: str) -> Agent | None:
     record = view.get(agent_key(did))
     assert record is None or isinstance(record, Agent), "an agent key holds an agent"
     return record
+
+
+def operator_at(view: Draft | View, did: str) -> Operator | None:
+    """Return an operator, removed or in force."""
+    record = view.get(operator_key(did))
+    assert record is None or isinstance(record, Operator), "an operator key holds an operator"
+    return record
+
+
+def apikey_at(view: Draft | View, digest: str) -> ApiKey | None:
+    record = view.get(apikey_key(digest))
+    assert record is None or isinstance(record, ApiKey), "an API key's key holds an API key"
+    return record
+
+
+def session_at(view: Draft | View, did: str) -> Session | None:
+    """Return a session, open or ended."""
+    record = view.get(session_key(did))
+    assert record is None or isinstance(record, Session), "a session key holds a session"
+    return record
+
+
+def quota_at(view: Draft | View, did: str) -> Quota:
+    """Return what a trial agent has used up; nothing before its first entry."""
+    record = view.get(quota_key(did))
+    assert record is None or isinstance(record, Quota), "a quota key holds a quota"
+    return record or Quota(did, 0)
 
 
 def lease_at(view: Draft | View, lease_id: str) -> Lease | None:
@@ -618,16 +784,16 @@ def ended_at(view: Draft | View, name: str, t_ms: int) -> Ended | None:
     return record if record and t_ms < record.until_ms else None
 
 
-def idempotency_at(view: Draft | View, principal: str, key: str, t_ms: int) -> Idempotency | None:
+def idempotency_at(view: Draft | View, actor: str, key: str, t_ms: int) -> Idempotency | None:
     """Return the decision under an idempotency key, as long as the key lives at `t_ms`."""
-    record = view.get(idempotency_key(principal, key))
+    record = view.get(idempotency_key(actor, key))
     assert record is None or isinstance(record, Idempotency), "an idempotency key holds a decision"
     return record if record and t_ms < record.until_ms else None
 
 
-def nonce_at(view: Draft | View, principal: str, nonce: str, t_ms: int) -> Nonce | None:
+def nonce_at(view: Draft | View, actor: str, nonce: str, t_ms: int) -> Nonce | None:
     """Return the use of a nonce that could still be replayed at `t_ms`."""
-    record = view.get(nonce_key(principal, nonce))
+    record = view.get(nonce_key(actor, nonce))
     assert record is None or isinstance(record, Nonce), "a nonce key holds a nonce"
     return record if record and t_ms < record.until_ms else None
 
@@ -668,6 +834,11 @@ class Parameters:
     trust_gain_window_ms: int = 3_600_000
     trust_loss: int = 5_000
     held_per_principal: int = 1_024
+    session_idle_ms: int = 120_000
+    sessions_per_principal: int = 1_024
+    trial_decisions: int = 35
+    trial_ms: int = 604_800_000
+    trial_ttl_max_ms: int = 60_000
 
     def members(self) -> JsonObject:
         """Return the member `parameters` of entry 0."""

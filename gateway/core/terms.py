@@ -36,6 +36,31 @@ def waited_by(actor: str) -> str:
     return f"for {actor}"
 
 
+def waited_behind(principal: str) -> str:
+    """Return the word for the tickets of a principal's sessions; its own are found by its own word."""
+    return f"for those behind {principal}"
+
+
+def held_behind(principal: str) -> str:
+    """Return the word for what a principal's sessions hold; what it holds itself is found by its own word."""
+    return f"by those behind {principal}"
+
+
+def session_of(principal: str) -> str:
+    """Return the word for the open sessions of a principal."""
+    return f"session of {principal}"
+
+
+def session_under(operator: str) -> str:
+    """Return the word for the open sessions that an operator answers for."""
+    return f"session under {operator}"
+
+
+def agent_of(operator: str) -> str:
+    """Return the word for the agents in force that an operator answers for."""
+    return f"agent of {operator}"
+
+
 def of_operator(operator: str) -> str:
     """Return the word for the tickets of everybody an operator answers for."""
     return f"of {operator}"
