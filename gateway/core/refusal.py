@@ -53,7 +53,8 @@ SESSION_EXPIRED = Refusal(
 )  # fmt: skip
 SESSION_ENDED = Refusal(
     "session_ended", 115, 403, "never", False,
-    "This session was closed, revoked, or idle for too long, and what it held is given back: open a new one with a new key.",
+    "This session was closed, revoked or idle for too long, and what it held was given back: open a new one, with a new"
+    " key.",
 )  # fmt: skip
 OPERATOR_REMOVED = Refusal(
     "operator_removed", 117, 403, "never", False,
@@ -98,7 +99,8 @@ DELEGATION_EXPIRED = Refusal(
 )  # fmt: skip
 ISSUER_UNKNOWN = Refusal(
     "issuer_unknown", 112, 403, "never", False,
-    "The first delegation must be signed by an operator or an enrolled agent of this ledger, the second by the agent in the first.",
+    "The first delegation must be signed by an operator or an enrolled agent of this ledger, the second by the agent that"
+    " the first one names.",
 )  # fmt: skip
 ISSUER_REMOVED = Refusal(
     "issuer_removed", 113, 403, "never", False,

@@ -345,8 +345,8 @@ CLAIMS = (Lease, Delay, Ticket)
 Timed: TypeAlias = Claim | Session  # what time alone does something to
 TIMED = (*CLAIMS, Session)
 Record: TypeAlias = (
-    Agent | Operator | Enroller | ApiKey | Session | Quota | Scheme | Claim | Handover | Edge | Principal | Waits | Counter | Dispute | Ended | Idempotency
-    | Nonce
+    Agent | Operator | Enroller | ApiKey | Session | Quota | Scheme | Claim | Handover | Edge | Principal | Waits
+    | Counter | Dispute | Ended | Idempotency | Nonce
 )  # fmt: skip
 Change: TypeAlias = tuple[str, Record | None, int | None]
 
@@ -359,8 +359,8 @@ ENROLLER_KEY = "ledger/enroller"
 
 # Hot records live in memory; cold ones are looked up in the store, by key, for each batch.
 HOT_PREFIXES = (
-    "agent/", "operator/", "apikey/", "session/", "quota/", "scheme/", "lease/", "delay/", "ticket/", "handover/", "edge/", "principal/", "wait/",
-    "ledger/",
+    "agent/", "operator/", "apikey/", "session/", "quota/", "scheme/", "lease/", "delay/", "ticket/", "handover/",
+    "edge/", "principal/", "wait/", "ledger/",
 )  # fmt: skip
 COLD_PREFIXES = ("ended/", "idem/", "nonce/")
 # Records the store may drop, in any order, once their due time is not after log time. What stands on resources has
