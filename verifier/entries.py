@@ -13,7 +13,7 @@ Rules that the shape of a leaf cannot show (checked over a whole ledger): `seq` 
 changes only at `service.started`, by one; `timeMs` never decreases; `prev` is the SHA-256 of the previous leaf's bytes;
 `genesis` is the RFC 6962 leaf hash of entry 0 (64 zeros in entry 0 itself).
 
-Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 24.5 (cycles), 21 (limits).
+Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 24.5 (cycles), 28 to 31 (sessions, batches), 21.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from verifier.wire import (
 )
 
 # Units are in the names; each bound is repeated in docs/protocol.md 21.
-RULES_VERSION = 2  # of the decisions; entry 0 names it
+RULES_VERSION = 3  # of the decisions; entry 0 names it
 TTL_MS_MIN, TTL_MS_MAX, TTL_MS_DEFAULT = 1_000, 3_600_000, 30_000
 GIVE_UP_MS_MIN, GIVE_UP_MS_MAX = 1_000, 3_600_000  # the longest is the default
 LOCK_DELAY_MS_MAX = 3_600_000
@@ -58,10 +58,28 @@ WINDOW_S_MAX = 300  # expires − created
 IDEMPOTENCY_MS = 86_400_000  # a key belongs to its first request for this much log time
 TIME_MS_MAX = 4_102_444_800_000 * 2  # year 2229; keeps timeMs × 1,000 below 2^53
 LEAF_BYTES_LARGEST = 65_300  # no leaf of this table is larger; tests/verifier/test_entries.py builds the worst one
+BATCH_COMMANDS_MAX = 256
+BATCH_BODY_BYTES_MAX = 40_960  # a batch's body counted as a JSON string; every other body ends at BODY_BYTES_MAX
+DELEGATIONS_MAX = 3  # statements in a body; more than two are then refused by number
+DELEGATION_MS_MAX = 604_800_000  # expiresAtMs - notBeforeMs of a statement: 7 days
+SCOPE_RESOURCES_MAX, SCOPE_BYTES_MAX = 16, 4_096  # names of a statement, and of a session
 CYCLE_ROWS_MAX = 64
 CYCLE_NAME_BYTES_MAX = 2_048  # of the rows' resources together; with more the largest refusal would not fit a bundle
 ZERO_HASH = "0" * 64
 GATEWAY = "gateway"  # the actor of entries that the gateway itself causes
+DELEGATION_TYPE = "tallystick/delegation/1"
+VERBS = ("lease", "transfer")  # what a statement may let a session do
+# The verb by which a session may ask for an action; to beat and to close needs none, and no verb allows the rest.
+VERB_OF: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("lease.acquire", "lease.renew", "lease.release", "lease.accept", "wait.claim", "wait.cancel"), "lease"
+        ),
+        "batch.submit": "lease",
+        "lease.transfer": "transfer",
+    }
+)
+BATCH_ACTIONS = ("lease.acquire", "lease.renew", "lease.release")  # what a command of a batch may ask
 
 # Entry 0 names every parameter that decisions depend on; these are the values of RULES_VERSION.
 PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
@@ -98,6 +116,11 @@ PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
         "trustGainWindowMs": 3_600_000,
         "trustLoss": 5_000,
         "heldPerPrincipal": 1_024,
+        "sessionIdleMs": 120_000,
+        "sessionsPerPrincipal": 1_024,
+        "trialDecisions": 35,
+        "trialMs": 604_800_000,
+        "trialTtlMaxMs": 60_000,
     }
 )
 
@@ -141,11 +164,13 @@ class Member:
 class EntryType:
     """One row of the table.
 
-    `name` is `noun.participle`, `type` the full string of the leaf. `cause` is "request" (the leaf carries evidence) or
-    "gateway". `action` and `path` are the action a request of this type must have been signed for; both None for
-    entries of the gateway, and for `decision.failed`, whose member `action` names it. `actor_rule` is "agent" (a key in
-    force, operators included), "operator" (a key of entry 0) or "gateway". `cites` names members holding the `seq` of
-    an earlier entry; two entries of one type never cite the same one through the same member.
+    `name` is `noun.participle`, `type` the full string of the leaf. `cause` is "request" (the leaf carries evidence, or
+    says which command of a batch it answers) or "gateway". `action` and `path` are the action a request of this type
+    must have been signed for; both None for entries of the gateway, and for `decision.failed`, whose member `action`
+    names it. `actor_rule` is "agent" (a key in force, operators and sessions included), "session" (an open session),
+    "operator" (an operator in force), "operator or enroller" (the enroller exactly with `keyDigest`) or "gateway".
+    `cites` names members holding the `seq` of an earlier entry; two entries of one type never cite the same one through
+    the same member.
     """
 
     name: str
@@ -404,9 +429,9 @@ def _is_did(value: JsonValue) -> bool:
         return False
 
 
-def _is_base64_32(value: JsonValue) -> bool:
+def _is_base64(value: JsonValue, size: int) -> bool:
     try:
-        return type(value) is str and len(decode_base64(value, 32)) == 32
+        return type(value) is str and len(decode_base64(value, size)) == size
     except Malformed:
         return False
 
@@ -430,6 +455,11 @@ def _are_resources(value: JsonValue) -> bool:
 def _are_sorted_resources(value: JsonValue) -> bool:
     """Sorted, no duplicates: the form of a leaf."""
     return _are_resources(value) and isinstance(value, list) and value == sorted(map(str, value))
+
+
+def are_few(names: Collection[JsonValue] | Collection[str]) -> bool:
+    """Say whether these names are few enough for the scope of a session."""
+    return len(names) <= SCOPE_RESOURCES_MAX and byte_length("".join(map(str, names))) <= SCOPE_BYTES_MAX
 
 
 def may_wait(names: Collection[JsonValue] | Collection[str]) -> bool:
@@ -486,12 +516,17 @@ def rows_of(value: JsonValue) -> list[JsonObject]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
-def _is_body_text(value: JsonValue) -> bool:
+def body_bytes_max(action: str | None) -> int:
+    """Return how many bytes a body of this action may have, as it came and counted as a JSON string."""
+    return BATCH_BODY_BYTES_MAX if action == "batch.submit" else BODY_BYTES_MAX
+
+
+def is_body_text(value: JsonValue, bytes_max: int = BODY_BYTES_MAX) -> bool:
     """Counted as it stands in the leaf, quotes and escapes included, so that every leaf fits."""
-    if type(value) is not str or len(value) > BODY_BYTES_MAX:
+    if type(value) is not str or len(value) > bytes_max:
         return False
     # No character takes more than six bytes, and most bodies are short.
-    return len(value) * 6 + 2 <= BODY_BYTES_MAX or len(encode_canonical(value)) <= BODY_BYTES_MAX
+    return len(value) * 6 + 2 <= bytes_max or len(encode_canonical(value)) <= bytes_max
 
 
 def object_schema(members: tuple[Member, ...]) -> JsonObject:
@@ -532,9 +567,15 @@ ACTOR = Kind(
 HASH = _text("hash", "[0-9a-f]{64}", 64, "64 lower-case hexadecimal digits")
 ROOT = Kind(
     "root",
-    _is_base64_32,
+    lambda value: _is_base64(value, 32),
     "padded base64 of 32 bytes, 44 characters",
     {"type": "string", "minLength": 44, "maxLength": 44},
+)
+SIGNATURE = Kind(
+    "signature",
+    lambda value: _is_base64(value, 64),
+    "padded base64 of 64 bytes, 88 characters",
+    {"type": "string", "minLength": 88, "maxLength": 88},
 )
 ORIGIN = _text(
     "origin",
@@ -565,7 +606,25 @@ DURABILITY = _choice("durability", "memory", "local", "replicated")
 CUSTODY = _choice("custody", "gateway")
 REASON = _choice("reason", "start", "recovery")
 REASON_CODE = _text("reason code", "[a-z0-9._-]{1,64}", 64, "a code of 1 to 64 characters of a-z 0-9 . _ -")
-REMOVAL = _choice("removal", "poll_lapsed", "claim_lapsed", "given_up")
+REMOVAL = _choice("removal", "poll_lapsed", "claim_lapsed", "given_up", "holder_gone")
+ENDING = _choice("ending", "idle", "expired", "revoked")
+KEY_KIND = _choice("kind of API key", "live", "trial")
+BATCH_COUNT = _integer("batch count", 1, BATCH_COMMANDS_MAX)
+BATCH_INDEX = _integer("batch index", 0, BATCH_COMMANDS_MAX - 1)
+BATCH_ACTION = _choice("action", *BATCH_ACTIONS)
+DEPTH = _integer("depth", 0, 1)
+VERB_LIST = Kind(
+    "verbs",
+    lambda value: value in (["lease"], ["transfer"], ["lease", "transfer"]),
+    "one or both of " + ", ".join(f'"{verb}"' for verb in VERBS) + ", sorted",
+    {
+        "type": "array",
+        "items": {"type": "string", "enum": list(VERBS)},
+        "minItems": 1,
+        "maxItems": len(VERBS),
+        "uniqueItems": True,
+    },
+)
 ON_DEADLOCK = _choice("on deadlock", "refuse", "wait")
 NOTE = Kind(
     "note",
@@ -602,11 +661,19 @@ WAIT_RESOURCES = Kind(
     {**_RESOURCES_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
     _explain_resources,
 )
+SCOPE = Kind(
+    "scope",
+    lambda value: _are_sorted_resources(value) and isinstance(value, list) and are_few(value),
+    f"1 to {SCOPE_RESOURCES_MAX} different resources, together at most {SCOPE_BYTES_MAX:,} bytes, sorted",
+    {**_RESOURCES_SCHEMA, "maxItems": SCOPE_RESOURCES_MAX},
+    _explain_resources,
+)
 BODY_TEXT = Kind(
     "body",
-    _is_body_text,
-    f"the exact text of the body, at most {BODY_BYTES_MAX:,} bytes counted as a JSON string",
-    {"type": "string", "maxLength": BODY_BYTES_MAX},
+    lambda value: is_body_text(value, BATCH_BODY_BYTES_MAX),
+    f"the exact text of the body, at most {BODY_BYTES_MAX:,} bytes counted as a JSON string, of a batch"
+    f" {BATCH_BODY_BYTES_MAX:,}",
+    {"type": "string", "maxLength": BATCH_BODY_BYTES_MAX},
 )
 
 
@@ -722,7 +789,15 @@ EVIDENCE_MEMBERS = (
     Member("signatureInput", _text("signature input", "[ -~]{1,640}", 640, "at most 640 printable characters")),
     Member("signature", _text("signature", "[A-Za-z0-9+/=]{88}", 88, "padded base64 of 64 bytes, 88 characters")),
 )
-EVIDENCE = _object("request", *EVIDENCE_MEMBERS)
+# A command of a batch says instead where its evidence stands: the seq of batch.received, and its place in the body.
+COMMAND_MEMBERS = (Member("batch", SEQ), Member("index", BATCH_INDEX))
+_SIGNED, _COMMANDED = _checks(EVIDENCE_MEMBERS), _checks(COMMAND_MEMBERS)
+EVIDENCE = Kind(
+    "request",
+    lambda value: type(value) is dict and _fits(value, _SIGNED if len(value) > 2 else _COMMANDED),
+    "an object with exactly " + ", ".join(m.name for m in EVIDENCE_MEMBERS) + "; or with exactly batch, index",
+    {"oneOf": [object_schema(EVIDENCE_MEMBERS), object_schema(COMMAND_MEMBERS)]},
+)
 
 COMMON_MEMBERS = (
     Member("type", TYPE),
@@ -752,9 +827,17 @@ ACTION_PATHS: Mapping[str, str] = MappingProxyType(
         "lease.break": "/api/v1/acp/coordination/break",
         "wait.claim": "/api/v1/acp/coordination/wait/claim",
         "wait.cancel": "/api/v1/acp/coordination/wait/cancel",
+        "batch.submit": "/api/v1/acp/coordination/batch",
         "scheme.set": "/api/v1/acp/schemes",
+        "operator.add": "/api/v1/acp/operators",
+        "operator.remove": "/api/v1/acp/operators/remove",
         "agent.add": "/api/v1/acp/agents",
         "agent.remove": "/api/v1/acp/agents/remove",
+        "apikey.issue": "/api/v1/acp/apikeys",
+        "apikey.revoke": "/api/v1/acp/apikeys/revoke",
+        "session.open": "/api/v1/acp/sessions",
+        "session.beat": "/api/v1/acp/sessions/beat",
+        "session.close": "/api/v1/acp/sessions/close",
     }
 )
 _TO_WHOM = (Member("ledger", ORIGIN), Member("actorDid", DID))
@@ -762,20 +845,82 @@ _RESOURCE_OR_RESOURCES = (Member("resource", RESOURCE, False), Member("resources
 
 _WHY = (Member("reason", REASON_CODE), Member("reasonDigest", HASH, False))
 _TTL = Member("ttlMs", TTL_MS, False)
+_LABEL = Member("name", LABEL, False)
+
+# A statement of delegation, and how it stands in a body. Whether a statement keeps its table is delegation.py's to say:
+# that is an error of its own, so a body is judged only by what is around it.
+DELEGATION_MEMBERS = (
+    Member("type", _choice("delegation type", DELEGATION_TYPE)),
+    Member("iss", DID),
+    Member("sub", DID),
+    Member("aud", ORIGIN),
+    Member("verbs", VERB_LIST),
+    Member("resources", SCOPE, False),
+    Member("notBeforeMs", TIME_MS),
+    Member("expiresAtMs", TIME_MS),
+    Member("maxDepth", DEPTH),
+    Member("parent", HASH, False),
+)
+STATEMENT = Kind(
+    "delegation", lambda value: type(value) is dict, "a statement of delegation", object_schema(DELEGATION_MEMBERS)
+)
+DELEGATIONS = _list(
+    "delegations",
+    _object("signed delegation", Member("statement", STATEMENT), Member("signature", SIGNATURE)),
+    1,
+    DELEGATIONS_MAX,
+)
+_LEASE_BODIES: Mapping[str, tuple[Member, ...]] = {
+    "lease.acquire": (*_RESOURCE_OR_RESOURCES, Member("mode", MODE, False), _TTL),
+    "lease.renew": (Member("leaseId", LEASE_ID), _TTL, Member("mode", MODE, False)),
+    "lease.release": (*_RESOURCE_OR_RESOURCES, Member("leaseId", LEASE_ID, False)),
+}
+# The members of each command of a batch: those of its action, but nothing that waits, and whom it is for stands once.
+COMMAND_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
+    {name: (Member("action", BATCH_ACTION), *members) for name, members in _LEASE_BODIES.items()}
+)
+_COMMAND_CHECKS = {action: _checks(members) for action, members in COMMAND_BODIES.items()}
+# Exactly one of these members must be in the body.
+ONE_OF: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"lease.acquire": ("resource", "resources"), "lease.release": ("resource", "resources")}
+)
+
+
+def _with_one_of(schema: JsonObject, action: str) -> JsonObject:
+    alternatives: list[JsonValue] = [{"required": [name]} for name in ONE_OF.get(action, ())]
+    return {**schema, "oneOf": alternatives} if alternatives else schema
+
+
+def _command_schema(action: str) -> JsonObject:
+    members = (Member("action", _choice("action", action)), *_LEASE_BODIES[action])
+    return _with_one_of(object_schema(members), action)
+
+
+COMMANDS = Kind(
+    "commands",
+    lambda value: (
+        type(value) is list and 1 <= len(value) <= BATCH_COMMANDS_MAX and all(type(item) is dict for item in value)
+    ),
+    f"a list of 1 to {BATCH_COMMANDS_MAX} objects, each the body of its member action, without ledger and actorDid",
+    {
+        "type": "array",
+        "items": {"oneOf": [_command_schema(action) for action in BATCH_ACTIONS]},
+        "minItems": 1,
+        "maxItems": BATCH_COMMANDS_MAX,
+    },
+)
 
 ACTION_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
     {
         "lease.acquire": (
             *_TO_WHOM,
-            *_RESOURCE_OR_RESOURCES,
-            Member("mode", MODE, False),
-            _TTL,
+            *_LEASE_BODIES["lease.acquire"],
             Member("wait", BOOLEAN, False),
             Member("giveUpMs", GIVE_UP_MS, False),
             Member("onDeadlock", ON_DEADLOCK, False),
         ),
-        "lease.renew": (*_TO_WHOM, Member("leaseId", LEASE_ID), _TTL, Member("mode", MODE, False)),
-        "lease.release": (*_TO_WHOM, *_RESOURCE_OR_RESOURCES, Member("leaseId", LEASE_ID, False)),
+        "lease.renew": (*_TO_WHOM, *_LEASE_BODIES["lease.renew"]),
+        "lease.release": (*_TO_WHOM, *_LEASE_BODIES["lease.release"]),
         "lease.transfer": (
             *_TO_WHOM,
             Member("leaseId", LEASE_ID),
@@ -796,15 +941,37 @@ ACTION_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
             Member("lockDelayMs", LOCK_DELAY_MS, False),
             Member("maxHoldMs", MAX_HOLD_MS, False),
         ),
-        "agent.add": (*_TO_WHOM, Member("agent", DID), Member("name", LABEL, False)),
+        "batch.submit": (
+            *_TO_WHOM,
+            Member("commands", COMMANDS),
+            Member("isAtomic", BOOLEAN, False),
+            Member("isBare", TRUE, False),
+        ),
+        "operator.add": (*_TO_WHOM, Member("operator", DID), _LABEL),
+        "operator.remove": (*_TO_WHOM, Member("operator", DID)),
+        "agent.add": (
+            *_TO_WHOM,
+            Member("agent", DID),
+            _LABEL,
+            Member("agentCustody", CUSTODY, False),
+            Member("keyDigest", HASH, False),
+            Member("proof", SIGNATURE, False),
+        ),
         "agent.remove": (*_TO_WHOM, Member("agent", DID)),
+        "apikey.issue": (
+            *_TO_WHOM,
+            Member("keyDigest", HASH),
+            Member("kind", KEY_KIND),
+            Member("agent", DID, False),
+            _LABEL,
+        ),
+        "apikey.revoke": (*_TO_WHOM, Member("keyDigest", HASH)),
+        "session.open": (*_TO_WHOM, Member("delegations", DELEGATIONS), _LABEL),
+        "session.beat": (*_TO_WHOM, Member("activity", REASON_CODE, False)),
+        "session.close": (*_TO_WHOM, Member("session", DID), Member("reason", REASON_CODE, False)),
     }
 )
 _BODY_CHECKS = {action: _checks(members) for action, members in ACTION_BODIES.items()}
-# Exactly one of these members must be in the body.
-ONE_OF: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {"lease.acquire": ("resource", "resources"), "lease.release": ("resource", "resources")}
-)
 # What stands for a member that the body leaves out. A member without a default asks for nothing when it is absent.
 BODY_DEFAULTS: Mapping[str, Mapping[str, JsonValue]] = MappingProxyType(
     {
@@ -817,6 +984,7 @@ BODY_DEFAULTS: Mapping[str, Mapping[str, JsonValue]] = MappingProxyType(
         },
         "lease.renew": {"ttlMs": TTL_MS_DEFAULT},
         "lease.accept": {"ttlMs": TTL_MS_DEFAULT},
+        "batch.submit": {"isAtomic": False},
         "scheme.set": {"isFolding": False, "isUnicode": False},
     }
 )
@@ -840,14 +1008,19 @@ def check_body(action: str, body: JsonObject) -> None:
     fault = None if _fits(body, _BODY_CHECKS[action]) else _first_fault(body, members)
     if fault is not None:
         raise fault
+    _check_one_of(action, body)
+    rule = _BODY_RULES.get(action)
+    if rule is not None:
+        rule(body)
+
+
+def _check_one_of(action: str, body: JsonObject) -> None:
     one_of = ONE_OF.get(action)
     if one_of is not None and sum(name in body for name in one_of) != 1:
         both = "both are there; leave one out" if one_of[0] in body else "neither is there; send one"
         raise MemberError(
             "member_conflict", one_of[0], f"members {one_of[0]} and {one_of[1]}: exactly one is needed, {both}"
         )
-    if action == "lease.acquire":
-        _check_wait(body)
 
 
 def _check_wait(body: JsonObject) -> None:
@@ -862,12 +1035,61 @@ def _check_wait(body: JsonObject) -> None:
         raise MemberError("member_conflict", "resources", text)
 
 
+def _check_proof(body: JsonObject) -> None:
+    """Who enrols by an API key proves that the new key is its own; an operator vouches without either."""
+    if ("keyDigest" in body) != ("proof" in body):
+        raise MemberError("member_conflict", "proof", "members keyDigest, proof: send both or neither")
+
+
+def _check_api_key(body: JsonObject) -> None:
+    if body["kind"] == "trial" and "agent" in body:
+        raise MemberError("member_conflict", "agent", "member agent: a trial key belongs to no agent; leave it out")
+
+
+def _check_commands(body: JsonObject) -> None:
+    """Judge every command as a body of its action; a fault names `commands[i].member`."""
+    for index, command in enumerate(rows_of(body["commands"])):
+        try:
+            _check_command(command)
+        except MemberError as error:
+            name = f"commands[{index}].{error.member}"
+            raise MemberError(error.code, name, f"in commands[{index}]: {error}") from error
+
+
+def _check_command(command: JsonObject) -> None:
+    action = _text_of(command, "action")
+    checks = _COMMAND_CHECKS.get(action)
+    if checks is None or not _fits(command, checks):
+        fault = _first_fault(command, COMMAND_BODIES.get(action, (Member("action", BATCH_ACTION),)))
+        if fault is not None:
+            raise fault
+    _check_one_of(action, command)
+
+
+def command_body(body: JsonObject, index: int) -> JsonObject:
+    """Return what one command of a checked batch asks, as the body of its action would by itself."""
+    command = rows_of(body["commands"])[index]
+    whom: JsonObject = {"ledger": body["ledger"], "actorDid": body["actorDid"]}
+    return whom | {name: value for name, value in command.items() if name != "action"}
+
+
+_BODY_RULES: Mapping[str, Callable[[JsonObject], None]] = MappingProxyType(
+    {
+        "lease.acquire": _check_wait,
+        "agent.add": _check_proof,
+        "apikey.issue": _check_api_key,
+        "batch.submit": _check_commands,
+    }
+)
+
+
 def body_schema(action: str) -> JsonObject:
     """Return the JSON Schema (2020-12) of a body of `action`, for OpenAPI."""
-    schema = object_schema(ACTION_BODIES[action])
-    one_of = ONE_OF.get(action)
-    if one_of is not None:
-        schema["oneOf"] = [{"required": [name]} for name in one_of]
+    schema = _with_one_of(object_schema(ACTION_BODIES[action]), action)
+    if action == "agent.add":
+        schema["dependentRequired"] = {"keyDigest": ["proof"], "proof": ["keyDigest"]}
+    if action == "apikey.issue":
+        schema["not"] = {"properties": {"kind": {"const": "trial"}}, "required": ["agent"]}
     if action == "lease.acquire":
         waiting: list[JsonValue] = [{"required": [name]} for name in _WAIT_MEMBERS]
         few: JsonObject = {"properties": {"resources": {"maxItems": WAIT_RESOURCES_MAX}}}
@@ -887,6 +1109,7 @@ _LEASE = (
     Member("ttlMs", TTL_MS),
     Member("expiresAtMs", TIME_MS),
     Member("holdUntilMs", TIME_MS),
+    Member("endsIfIdleAtMs", TIME_MS, False),
 )
 _LEASE_AGAIN = (*_LEASE, Member("grantedAtMs", TIME_MS), Member("grantSeq", SEQ))
 _AS_BEFORE = (Member("fromLeaseId", LEASE_ID), Member("fromSeq", SEQ))
@@ -912,6 +1135,7 @@ _HELD = (
     Member("endedSeq", SEQ, False),
 )
 _ENDED = Member("endedSeq", SEQ, False)
+_GIVEN_BACK = (Member("openedSeq", SEQ), Member("leases", COUNT), Member("tickets", COUNT))
 _TICKET = (Member("ticketId", TICKET_ID), Member("ticketSeq", SEQ))
 _WAITER = (*_TICKET, Member("waiter", DID))
 _TRANSFER = ACTION_BODIES["lease.transfer"][2:]
@@ -929,7 +1153,17 @@ class Told(NamedTuple):
 REFUSAL_NUMBERS: Mapping[str, int] = MappingProxyType(
     {
         "operator_required": 105,
+        "session_required": 130,
+        "operator_not_found": 122,
+        "operator_last": 123,
+        "key_taken": 124,
+        "apikey_not_found": 125,
+        "apikey_used": 127,
+        "apikey_known": 126,
         "agent_not_found": 106,
+        "session_unknown": 128,
+        "session_not_yours": 129,
+        "outside_scope": 118,
         "ledger_disputed": 401,
         "scheme_busy": 303,
         "name_not_allowed": 301,
@@ -944,6 +1178,7 @@ REFUSAL_NUMBERS: Mapping[str, int] = MappingProxyType(
         "lease_broken": 410,
         "lease_transferred": 411,
         "lease_changed": 412,
+        "lease_returned": 418,
         "lease_mismatch": 406,
         "not_holder": 407,
         "token_stale": 413,
@@ -971,7 +1206,15 @@ HELD_MEMBERS: Mapping[str, Told] = MappingProxyType(
         "queue_full": Told(("stampede", "retryAfterMs")),
         "already_waiting": Told(("ticketId",)),
         **dict.fromkeys(
-            ("lease_released", "lease_expired", "lease_broken", "lease_transferred", "lease_changed"), _LATE
+            (
+                "lease_released",
+                "lease_expired",
+                "lease_broken",
+                "lease_transferred",
+                "lease_changed",
+                "lease_returned",
+            ),
+            _LATE,
         ),
     }
 )
@@ -994,6 +1237,7 @@ _ROWS = (
         Member("root", VKEY),
         Member("keys", _list("key lines", KEY_LINE, 1, 16)),
         Member("operators", _list("operators", DID, 1, 64)),
+        Member("enroller", DID),
         Member("authorities", _list("authorities", AUTHORITY, 1, 32)),
         Member("isPublic", BOOLEAN),
         Member("isDev", BOOLEAN),
@@ -1009,10 +1253,95 @@ _ROWS = (
         cites=("startedSeq",),
     ),
     _by_gateway("ledger.disputed", Member("checkpoint", NOTE), Member("size", SIZE), Member("root", ROOT)),
-    _by_request("agent.added", "agent.add", Member("agent", DID), Member("name", LABEL, False), actor_rule="operator"),
+    _by_request("operator.added", "operator.add", Member("operator", DID), _LABEL, actor_rule="operator"),
+    _by_request("operator.refused", "operator.add", Member("operator", DID), *_REFUSED),
+    _by_request("operator.removed", "operator.remove", Member("operator", DID), actor_rule="operator"),
+    _by_request("dismissal.refused", "operator.remove", Member("operator", DID), *_REFUSED),
+    _by_request(
+        "agent.added",
+        "agent.add",
+        Member("agent", DID),
+        _LABEL,
+        Member("agentCustody", CUSTODY, False),
+        Member("keyDigest", HASH, False),
+        actor_rule="operator or enroller",
+    ),
     _by_request("agent.removed", "agent.remove", Member("agent", DID), actor_rule="operator"),
     _by_request("agent.refused", "agent.add", Member("agent", DID), *_REFUSED),
     _by_request("removal.refused", "agent.remove", Member("agent", DID), *_REFUSED),
+    _by_request(
+        "apikey.issued",
+        "apikey.issue",
+        Member("keyDigest", HASH),
+        Member("kind", KEY_KIND),
+        Member("agent", DID, False),
+        _LABEL,
+        actor_rule="operator",
+    ),
+    _by_request("apikey.refused", "apikey.issue", Member("keyDigest", HASH), *_REFUSED),
+    _by_request(
+        "apikey.revoked",
+        "apikey.revoke",
+        Member("keyDigest", HASH),
+        Member("issuedSeq", SEQ),
+        actor_rule="operator",
+        cites=("issuedSeq",),
+    ),
+    _by_request("revocation.refused", "apikey.revoke", Member("keyDigest", HASH), *_REFUSED),
+    _by_request(
+        "session.opened",
+        "session.open",
+        Member("verbs", VERB_LIST),
+        Member("scope", SCOPE, False),
+        Member("expiresAtMs", TIME_MS),
+        Member("endsIfIdleAtMs", TIME_MS),
+        _LABEL,
+        actor_rule="session",
+    ),
+    _by_request(
+        "session.seen",
+        "session.beat",
+        Member("endsIfIdleAtMs", TIME_MS),
+        Member("activity", REASON_CODE, False),
+        actor_rule="session",
+    ),
+    _by_request("beat.refused", "session.beat", *_REFUSED),
+    _by_request(
+        "session.closed",
+        "session.close",
+        Member("session", DID),
+        *_GIVEN_BACK,
+        Member("reason", REASON_CODE, False),
+        cites=("openedSeq",),
+    ),
+    _by_request("closing.repeated", "session.close", Member("session", DID), Member("endedSeq", SEQ)),
+    _by_request("closing.refused", "session.close", Member("session", DID), *_REFUSED),
+    _by_gateway(
+        "session.ended",
+        Member("session", DID),
+        *_GIVEN_BACK,
+        Member("reason", ENDING),
+        Member("causeSeq", SEQ, False),
+        Member("trust", TRUST, False),
+        cites=("openedSeq",),
+    ),
+    _by_request(
+        "batch.received",
+        "batch.submit",
+        Member("count", BATCH_COUNT),
+        Member("isAtomic", BOOLEAN),
+        Member("isBare", TRUE, False),
+    ),
+    _by_request(
+        "batch.refused",
+        "batch.submit",
+        Member("count", BATCH_COUNT),
+        Member("isAtomic", TRUE),
+        Member("index", BATCH_INDEX),
+        Member("action", BATCH_ACTION),
+        *_REFUSED,
+        *_HELD,
+    ),
     _by_request(
         "scheme.set",
         "scheme.set",
@@ -1094,6 +1423,15 @@ _ROWS = (
         Member("trust", TRUST, False),
         cites=("grantSeq",),
     ),
+    _by_gateway(
+        "lease.returned",
+        *_LEASE_NAMED,
+        Member("holder", DID),
+        Member("grantSeq", SEQ),
+        Member("causeSeq", SEQ),
+        Member("delayUntilMs", TIME_MS, False),
+        cites=("grantSeq",),
+    ),
     _by_request(
         "lease.broken",
         "lease.break",
@@ -1169,6 +1507,8 @@ _ALL_CHECKS = {kind: _checks(members) for kind, members in _ALL_MEMBERS.items()}
 GRANTS = frozenset(full_type(f"lease.{name}") for name in ("granted", "claimed", "changed", "transferred"))
 HOLDING = GRANTS | {full_type("lease.extended"), full_type("lease.renewed")}
 _QUEUED, _CHANGED = full_type("wait.queued"), full_type("lease.changed")
+_BATCH, _BATCH_REFUSED = full_type("batch.received"), full_type("batch.refused")
+_ENROLLED = full_type("agent.added")
 
 
 def _repeated(row: EntryType) -> tuple[tuple[str, str], ...]:
@@ -1195,16 +1535,26 @@ _LATER = "unless released, broken or transferred later; not checked here"
 # What a member that is there means, in words for the reader of a receipt; filled in from the leaf.
 SENTENCES = (
     ("holdUntilMs", "held from {timeMs} until at most {expiresAtMs} " + _LATER),
+    ("endsIfIdleAtMs", "ends at {endsIfIdleAtMs} unless the session acts again; not checked here"),
     ("holdUntilMs", "mode {mode}"),
     ("holdUntilMs", "fencing token {fencingToken}"),
     ("fromLeaseId", "in place of lease {fromLeaseId}"),
     ("position", "queued as {ticketId}, position {position}, must poll before {pollByMs}"),
     ("claimByMs", "ticket {ticketId} is offered to {waiter}, who must claim before {claimByMs}"),
+    (_BATCH, "a batch of {count} commands, whose answers are the next entries"),
+    (_BATCH_REFUSED, "a batch of {count} commands, none of which was carried out: command {index} ({action})"),
     ("error", "refused: {error}"),
     ("conflict", "held by {holder}, whose lease states its end as {conflict[expiresAtMs]}; not checked here"),
     ("waitingOn", "who waits in turn for {waitingOn}"),
     ("ahead", "behind ticket {ahead[ticketId]} of {ahead[actor]}"),
     (full_type("lease.broken"), "lease {leaseId} of {holder}, token {fencingToken}, is broken by operator {actor}"),
+    (full_type("session.opened"), "session opened for {verbs}, at most until {expiresAtMs}"),
+    ("scope", "only for resources {scope}"),
+    (full_type("session.closed"), "session {session} is closed; {leases} leases, {tickets} tickets are given back"),
+    (full_type("session.ended"), "session {session} has ended; {leases} leases, {tickets} tickets are given back"),
+    (full_type("lease.returned"), "lease {leaseId} of {holder}, token {fencingToken}, is given back: entry {causeSeq}"),
+    ("keyDigest", "API key with digest {keyDigest}"),
+    ("agentCustody", "the key of {agent} is held by the gateway"),
     ("reason", "reason {reason}"),
     ("delayUntilMs", "kept free for {holder} until {delayUntilMs}"),
 )
@@ -1214,6 +1564,8 @@ _MOMENTS = ("timeMs", "AtMs", "ByMs", "UntilMs", "untilMs")  # how the names of 
 def sentences(leaf: Leaf) -> Iterator[str]:
     """Yield what a leaf says in words beside its resources, moments in UTC as well; nothing for an unknown type."""
     words = _in_words(leaf.value) if leaf.is_known else {}
+    if leaf.batch is not None:
+        yield f"the answer to command {leaf.batch[1]} of the batch at entry {leaf.batch[0]}"
     for about, sentence in SENTENCES:
         if about in words or about == leaf.type:
             yield sentence.format_map(words)
@@ -1221,11 +1573,15 @@ def sentences(leaf: Leaf) -> Iterator[str]:
 
 def _in_words(value: JsonObject) -> JsonObject:
     return {
-        name: moment(member)
-        if isinstance(member, int) and name.endswith(_MOMENTS)
-        else (_in_words(member) if isinstance(member, dict) else member)
+        name: moment(member) if isinstance(member, int) and name.endswith(_MOMENTS) else _in_word(member)
         for name, member in value.items()
     }
+
+
+def _in_word(member: JsonValue) -> JsonValue:
+    if isinstance(member, list):
+        return ", ".join(map(str, member))
+    return _in_words(member) if isinstance(member, dict) else member
 
 
 def moment(ms: int) -> str:
@@ -1255,6 +1611,7 @@ def leaf_schema(entry_type: str) -> JsonObject:
 class Leaf(NamedTuple):
     """One parsed leaf: `value` is the whole JSON object, `prev` and `genesis` 32 bytes, `request` the evidence, if any.
 
+    `batch` is there instead for the answer to a command: the seq of `batch.received`, and the command's index.
     `is_known` is False for a type this version does not know: then only the common members were checked.
     A NamedTuple, because a frozen dataclass of this size takes three times as long to make, for every entry.
     """
@@ -1272,6 +1629,7 @@ class Leaf(NamedTuple):
     on_behalf_of: str
     request: Mapping[str, str] | None
     is_known: bool
+    batch: tuple[int, int] | None = None
 
     @property
     def entry_type(self) -> EntryType:
@@ -1318,6 +1676,7 @@ def parse_leaf(unverified_bytes: bytes) -> Leaf:
 
 def _leaf(value: JsonObject, is_known: bool) -> Leaf:
     evidence = value.get("request")
+    batch = (_number_of(evidence, "batch"), _number_of(evidence, "index")) if _is_command(evidence) else None
     return Leaf(
         value=value,
         type=_text_of(value, "type"),
@@ -1330,9 +1689,14 @@ def _leaf(value: JsonObject, is_known: bool) -> Leaf:
         actor=_text_of(value, "actor"),
         principal=_text_of(value, "principal"),
         on_behalf_of=_text_of(value, "onBehalfOf"),
-        request=evidence if _are_texts(evidence) else None,
+        request=evidence if batch is None and _are_texts(evidence) else None,
         is_known=is_known,
+        batch=batch,
     )
+
+
+def _is_command(evidence: JsonValue) -> TypeGuard[JsonObject]:
+    return isinstance(evidence, dict) and "batch" in evidence
 
 
 def _are_texts(evidence: JsonValue) -> TypeGuard[dict[str, str]]:
@@ -1358,16 +1722,46 @@ def _contradiction(leaf: Leaf) -> str | None:
         return None
     if (leaf.seq == 0) != (leaf.type == full_type("ledger.opened")):
         return "member type: ledger.opened is entry 0 and only entry 0"
-    if not leaf.actor == leaf.principal == leaf.on_behalf_of:
-        return "members actor, principal, onBehalfOf: equal in this version"
-    if (leaf.entry_type.cause == "gateway") != (leaf.actor == GATEWAY):
-        return "member actor: gateway exactly in entries that the gateway causes"
-    if leaf.actor == GATEWAY and leaf.request is not None:
-        return "member request: an entry of the gateway has no evidence"
+    fault = _gateway_fault(leaf) if leaf.entry_type.cause == "gateway" else _requester_fault(leaf)
+    if fault is not None:
+        return fault
     if "error" in leaf.value and REFUSAL_NUMBERS.get(leaf.text("error")) != leaf.number("number"):
         return "members error, number: a refusal of this version and its number"
     rule = _SELF_RULES.get(leaf.type)
     return rule(leaf) if rule is not None else None
+
+
+def _gateway_fault(leaf: Leaf) -> str | None:
+    if not leaf.actor == leaf.principal == leaf.on_behalf_of == GATEWAY:
+        return "members actor, principal, onBehalfOf: all gateway in entries that the gateway causes"
+    if leaf.request is not None or leaf.batch is not None:
+        return "member request: an entry of the gateway has no evidence"
+    return "member custody: not in entries of the gateway" if "custody" in leaf.value else None
+
+
+def _requester_fault(leaf: Leaf) -> str | None:
+    """An operator acts for itself, an agent for its operator, a session for both or for the operator that issued it."""
+    actor, principal, on_behalf_of = leaf.actor, leaf.principal, leaf.on_behalf_of
+    if GATEWAY in (actor, principal, on_behalf_of):
+        return "member actor: gateway exactly in entries that the gateway causes"
+    if on_behalf_of in (actor, principal) and not actor == principal == on_behalf_of:
+        return "members actor, principal, onBehalfOf: all equal, or onBehalfOf differs from both"
+    rule = leaf.entry_type.actor_rule
+    is_own = rule == "operator" or (rule == "operator or enroller" and "keyDigest" not in leaf.value)
+    if is_own and on_behalf_of != actor:
+        return "members actor, principal, onBehalfOf: equal when an operator acts"
+    if rule == "session" and on_behalf_of == actor:
+        return "member onBehalfOf: not the session itself"
+    if leaf.request is not None and not is_body_text(leaf.request["body"], body_bytes_max(leaf.action)):
+        return f"member body: at most {body_bytes_max(leaf.action):,} bytes counted as a JSON string"
+    return _command_fault(leaf, *leaf.batch) if leaf.batch is not None else None
+
+
+def _command_fault(leaf: Leaf, batch_seq: int, index: int) -> str | None:
+    """What answers a command stands right behind its batch, in the order of the commands, and never waits."""
+    if leaf.action not in BATCH_ACTIONS or leaf.type == _QUEUED or leaf.value.get("wait") is True:
+        return "member request: not a type that answers a command of a batch"
+    return None if leaf.seq == batch_seq + 1 + index else "member request: seq is batch + 1 + index"
 
 
 def _lease_rule(leaf: Leaf) -> str | None:
@@ -1386,7 +1780,9 @@ def _lease_rule(leaf: Leaf) -> str | None:
     # Each of at most `grant_seq` earlier grants raised the token by one, or to its own time.
     if granted_at_ms >= 0 and not 0 <= leaf.number("fencingToken") - granted_at_ms * 1000 <= grant_seq:
         return "member fencingToken: at least the time of the grant x 1,000, at most the seq of the grant above that"
-    return _end_fault(leaf, is_grant) if "ttlMs" in leaf.value else _trust_fault(leaf)
+    if "ttlMs" in leaf.value:
+        return _end_fault(leaf, is_grant) or _idle_fault(leaf)
+    return _trust_fault(leaf)
 
 
 def _are_schemes_of_leaf(leaf: Leaf) -> bool:
@@ -1403,6 +1799,45 @@ def _end_fault(leaf: Leaf, is_grant: bool) -> str | None:
     if not end_ms <= expires_at_ms <= leaf.time_ms + TTL_MS_MAX:
         return f"member expiresAtMs: at least timeMs + ttlMs, at most timeMs + {TTL_MS_MAX:,}"
     return None
+
+
+def _idle_fault(leaf: Leaf) -> str | None:
+    """What a session holds also ends with the session; nothing else does."""
+    if "endsIfIdleAtMs" not in leaf.value:
+        return "member endsIfIdleAtMs: missing for a session" if leaf.principal != leaf.actor else None
+    if leaf.on_behalf_of == leaf.actor:
+        return "member endsIfIdleAtMs: only for a session"
+    ends_at_ms = leaf.number("expiresAtMs") if "expiresAtMs" in leaf.value else INT_MAX
+    is_inside = leaf.time_ms < leaf.number("endsIfIdleAtMs") <= ends_at_ms
+    return None if is_inside else "member endsIfIdleAtMs: after timeMs, not after expiresAtMs"
+
+
+def _opened_rule(leaf: Leaf) -> str | None:
+    """A statement lives for seven days at most, and has begun."""
+    is_long = leaf.number("expiresAtMs") > leaf.time_ms + DELEGATION_MS_MAX
+    return f"member expiresAtMs: at most timeMs + {DELEGATION_MS_MAX:,}" if is_long else _idle_fault(leaf)
+
+
+def _ended_rule(leaf: Leaf) -> str | None:
+    """Only a removal ends other people's sessions; only what nobody gave back costs trust, and only its principal's."""
+    is_revoked = leaf.text("reason") == "revoked"
+    if is_revoked != ("causeSeq" in leaf.value):
+        return "member causeSeq: there exactly when the reason is revoked"
+    rows = rows_of(leaf.value.get("trust"))
+    if len(rows) > 1 or (rows and (is_revoked or leaf.number("leases") == 0)):
+        return "member trust: one row, and only when leases were neither given back nor revoked"
+    return _earlier_rule(leaf) or _trust_fault(leaf)
+
+
+def _returned_rule(leaf: Leaf) -> str | None:
+    if leaf.number("causeSeq") <= leaf.number("grantSeq"):
+        return "member causeSeq: later than the grant that it ends"
+    return _earlier_rule(leaf) or _delay_fault(leaf) or _lease_rule(leaf)
+
+
+def _batch_refused_rule(leaf: Leaf) -> str | None:
+    is_inside = leaf.number("index") < leaf.number("count")
+    return _refused_rule(leaf) if is_inside else "member index: below count"
 
 
 def _trust_fault(leaf: Leaf) -> str | None:
@@ -1462,17 +1897,20 @@ def _may_overlap(name: str, others: Collection[str]) -> bool:
 
 _GROUP = frozenset(member.name for member in _HELD)
 _NOTHING = Told(())
+_RELEASE_TOLD = ("holder", "endedSeq")
 
 
 def _group_fault(leaf: Leaf) -> str | None:
     """Members that explain a refusal are there exactly as its error says."""
-    return _group_difference(leaf.text("error"), _GROUP.intersection(leaf.value))
+    # A release that an atomic batch refused may say what release.refused may.
+    more = _RELEASE_TOLD if leaf.type == _BATCH_REFUSED and leaf.text("action") == "lease.release" else ()
+    return _group_difference(leaf.text("error"), _GROUP.intersection(leaf.value), more)
 
 
 @lru_cache(maxsize=256)
-def _group_difference(error: str, found: frozenset[str]) -> str | None:
+def _group_difference(error: str, found: frozenset[str], more: tuple[str, ...]) -> str | None:
     told = HELD_MEMBERS.get(error, _NOTHING)
-    for name in sorted(found.symmetric_difference(told.always).difference(told.perhaps)):
+    for name in sorted(found.symmetric_difference(told.always).difference((*told.perhaps, *more))):
         return f"member {name}: " + ("not for this error" if name in found else "missing for this error")
     return None
 
@@ -1613,6 +2051,11 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
         (_next_lease_rule, ("lease.changed", "lease.transferred")),
         (_lease_rule, ("lease.extended", "lease.renewed", "lease.released")),
         (_expired_rule, ("lease.expired",)),
+        (_returned_rule, ("lease.returned",)),
+        (_opened_rule, ("session.opened",)),
+        (_idle_fault, ("session.seen",)),
+        (_ended_rule, ("session.ended",)),
+        (_batch_refused_rule, ("batch.refused",)),
         (_broken_rule, ("lease.broken",)),
         (_refused_rule, ("lease.refused", "renewal.refused", "acceptance.refused")),
         (_break_refused_rule, ("break.refused",)),
@@ -1623,6 +2066,9 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
             _earlier_rule,
             (
                 "lease.holiday",
+                "apikey.revoked",
+                "session.closed",
+                "closing.repeated",
                 "release.repeated",
                 "release.refused",
                 "break.repeated",
@@ -1654,9 +2100,19 @@ def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
         wanted = list(resources_of(body)) if name == "resources" else body_value(action, body, asked)
         if leaf.value.get(name) != wanted and not (wanted is None and (leaf.type, name) in _FILLED_IN):
             return name
+    if leaf.type in (_BATCH, _BATCH_REFUSED):
+        return _batch_difference(leaf, rows_of(body["commands"]))
     if leaf.type == _QUEUED and body_value(action, body, "wait") is not True:
         return "wait"
     is_refused = leaf.type != _QUEUED
     has_hard_cycle = "cycle" in leaf.value and "softCycle" not in leaf.value
     is_waited_out = action == "lease.acquire" and body_value(action, body, "onDeadlock") == "wait"
     return "onDeadlock" if action == "lease.acquire" and has_hard_cycle and is_refused == is_waited_out else None
+
+
+def _batch_difference(leaf: Leaf, commands: list[JsonObject]) -> str | None:
+    if leaf.number("count") != len(commands):
+        return "count"
+    if leaf.type == _BATCH:
+        return None
+    return None if commands[leaf.number("index")].get("action") == leaf.text("action") else "action"
