@@ -13,7 +13,8 @@ from time import monotonic
 from aiohttp import http_parser
 from aiohttp.streams import StreamReader
 
-BODY_BYTES_MAX = 65_536  # the core allows less (24 KiB); this bound is for what is read before anything is understood
+# The core allows less (24 KiB, a batch 40); this bound is for what is read before anything is understood.
+BODY_BYTES_MAX = 65_536
 LINE_BYTES_MAX = 4_096  # method and target
 FIELD_BYTES_MAX = 8_190
 HEADERS_MAX = 64
@@ -128,24 +129,31 @@ class Buckets:
         self._clock = clock
         self._levels: dict[str, tuple[float, float]] = {}
 
-    def take(self, principal: str, cost: int = 1) -> None:
-        """Take `cost` tokens or raise RateLimited with the time after which they are there."""
+    def take(self, principal: str, cost: int = 1) -> int:
+        """Take `cost` tokens and return how many are left, or raise RateLimited with the time until they are there.
+
+        What costs more than a bucket holds needs a full one and leaves a debt, so that a batch is possible at all and
+        its principal waits for it afterwards, as long as it would have for its commands one by one.
+        """
         now_s = self._clock()
-        level, seen_s = self._levels.get(principal, (self._burst, now_s))
-        level = min(self._burst, level + (now_s - seen_s) * self._rate_per_s)
-        cost = min(cost, int(self._burst))
-        if level < cost:
-            raise RateLimited((cost - level) / self._rate_per_s)
+        level = self._level(principal, now_s)
+        needed = min(cost, int(self._burst))
+        if level < needed:
+            raise RateLimited((needed - level) / self._rate_per_s)
         self._levels[principal] = (level - cost, now_s)
         if len(self._levels) > PRINCIPALS_MAX:
             self._forget(now_s)
+        return max(0, int(level - cost))
 
     def __len__(self) -> int:
         return len(self._levels)
 
+    def _level(self, principal: str, now_s: float) -> float:
+        level, seen_s = self._levels.get(principal, (self._burst, now_s))
+        return min(self._burst, level + (now_s - seen_s) * self._rate_per_s)
+
     def _forget(self, now_s: float) -> None:
         """Drop the full buckets; if strangers fill the table with others, drop the older half: they gain one burst."""
-        full_after_s = self._burst / self._rate_per_s
-        self._levels = {who: row for who, row in self._levels.items() if now_s - row[1] < full_after_s}
+        self._levels = {who: row for who, row in self._levels.items() if self._level(who, now_s) < self._burst}
         if len(self._levels) > PRINCIPALS_MAX // 2:
             self._levels = dict(list(self._levels.items())[len(self._levels) // 2 :])

@@ -175,8 +175,7 @@ class ManualClock:
 def test_a_bucket_gives_its_burst_then_its_rate() -> None:
     clock = ManualClock()
     buckets = Buckets(rate_per_s=2, burst=3, clock=clock)
-    for _ in range(3):
-        buckets.take("a")
+    assert [buckets.take("a") for _ in range(3)] == [2, 1, 0]
     with pytest.raises(RateLimited) as limited:
         buckets.take("a")
     assert limited.value.retry_after_s == 0.5
@@ -196,9 +195,31 @@ def test_a_bucket_never_holds_more_than_its_burst() -> None:
         buckets.take("a")
 
 
-def test_a_command_dearer_than_the_burst_takes_the_whole_burst() -> None:
-    buckets = Buckets(rate_per_s=1, burst=3, clock=ManualClock())
-    buckets.take("a", 4)
+def test_a_command_dearer_than_the_burst_needs_all_of_it_and_leaves_a_debt() -> None:
+    clock = ManualClock()
+    buckets = Buckets(rate_per_s=1, burst=3, clock=clock)
+    assert buckets.take("a") == 2
+    with pytest.raises(RateLimited) as limited:
+        buckets.take("a", 10)
+    assert limited.value.retry_after_s == 1.0
+    clock.now_s = 1.0
+    assert buckets.take("a", 10) == 0
+    with pytest.raises(RateLimited) as limited:
+        buckets.take("a")
+    assert limited.value.retry_after_s == 8.0, "seven that it owes, and one"
+    clock.now_s = 9.0
+    assert buckets.take("a") == 0
+
+
+def test_a_debt_is_not_forgotten_with_the_full_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.web.limits.PRINCIPALS_MAX", 3)
+    clock = ManualClock()
+    buckets = Buckets(rate_per_s=1, burst=3, clock=clock)
+    buckets.take("a", 100)
+    clock.now_s = 50.0
+    for name in "bcd":
+        buckets.take(name)
+    assert len(buckets) <= 4
     with pytest.raises(RateLimited):
         buckets.take("a")
 
