@@ -5,8 +5,9 @@ House rules of this file:
 * `build_batch` is pure. It may be called again with the same arguments (the store's head moved and moved back, a
   commit failed) and then gives the same batch; the view is never written to.
 * Order is: the gateway's own steps, what is due, then one command after the other. Each sees what those before it did;
-  one that fails takes nothing with it but its own effects. After each of them those who wait are looked at, so that
-  what became free is offered in the very next entries.
+  one that fails takes nothing with it but its own effects. A key that is done gives back what it holds in the very
+  next entries; then those who wait are looked at, and what became free is offered in the next ones. The commands of a
+  batch are one command here: nothing comes between them.
 * `encode` is the caller's, so that a fast encoder can serve; tests hold it equal to `verifier.wire`.
 
 Source: docs/protocol.md 6, 12, 13.1.
@@ -17,14 +18,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from gateway.core.decide import ActionDecide, decide
+from gateway.core.decide import decide
 from gateway.core.expiry import EXPIRIES_MAX, due_claims, lapse, touched_claims
 from gateway.core.intake import SignedRequest
-from gateway.core.outcome import Context, Decision, Recorded, Replay, Unreceipted
+from gateway.core.outcome import ActionDecide, Context, Decision, Recorded, Replay, Unreceipted
 from gateway.core.settle import settle
-from gateway.core.state import CLAIMS, Change, Claim, Draft, Head, Parameters, View, claim_key
+from gateway.core.state import TIMED, Change, Draft, Head, Parameters, Session, Timed, View, timed_key
+from gateway.core.windup import wind_up
 from verifier.entries import GATEWAY, LEAF_BYTES_LARGEST, ZERO_HASH
 from verifier.wire import JsonObject
 
@@ -86,12 +89,13 @@ class Batch:
 
 
 def append(
-    tail: Tail, imprint: Imprint, decision: Decision, request: SignedRequest | None, encode: Encode
+    tail: Tail, imprint: Imprint, decision: Decision, encode: Encode, evidence: JsonObject | None = None
 ) -> tuple[bytes, Tail]:
     """Return the leaf of `decision` at `tail`, and the tail after it.
 
-    `request` is who asked, and becomes the evidence; None for an entry that the gateway itself causes.
+    Who asked is in the decision, and becomes the evidence, unless that is in another entry, which `evidence` names.
     """
+    request = decision.asked
     members: JsonObject = {
         "type": decision.type,
         "origin": imprint.origin,
@@ -107,7 +111,9 @@ def append(
         **decision.members,
     }
     if request is not None:
-        members["request"] = evidence_of(request)
+        members["request"] = evidence_of(request) if evidence is None else evidence
+        if request.custody:
+            members["custody"] = request.custody
     leaf = encode(members)
     assert len(leaf) <= LEAF_BYTES_LARGEST, "the bounds of the entry table make every leaf fit"
     return leaf, Tail(tail.seq + 1, hashlib.sha256(leaf).digest(), tail.time_ms, tail.epoch)
@@ -175,19 +181,22 @@ class _Page:
     def context(self, anchor_is_known: bool = True) -> Context:
         return Context(self.tail.time_ms, self.tail.seq, self._parameters, anchor_is_known)
 
-    def write(self, decision: Decision, request: SignedRequest | None) -> None:
-        leaf, self.tail = append(self.tail, self._imprint, decision, request, self._encode)
+    def write(self, decision: Decision, evidence: JsonObject | None = None) -> None:
+        leaf, self.tail = append(self.tail, self._imprint, decision, self._encode, evidence)
         self.leaves.append(leaf)
 
     def take_step(self, step: GatewayStep) -> None:
-        self.follow(step(self.draft, self.context()), None)
+        self.follow(step(self.draft, self.context()))
 
-    def follow(self, decision: Decision | None, request: SignedRequest | None) -> None:
-        """Write a decision, if there is one to be written, and then what it means for those who wait."""
+    def follow(self, decision: Decision | None) -> None:
+        """Write a decision, if there is one to be written, and then what it means for others."""
         if decision is not None:
-            self.write(decision, request)
-        for consequence in settle(self.draft, self.context):
-            self.write(consequence, None)
+            header_seq = self.tail.seq
+            self.write(decision)
+            for index, part in enumerate(decision.parts):
+                self.write(part, {"batch": header_seq, "index": index})
+        for consequence in chain(wind_up(self.draft, self.context), settle(self.draft, self.context)):
+            self.write(consequence)
 
     def lapse_due(self) -> None:
         """Let go what is due; what is too much for one sweep waits for the next, or for whom it concerns."""
@@ -195,20 +204,21 @@ class _Page:
         self._is_behind = len(due) >= EXPIRIES_MAX
         self.lapse(due)
 
-    def lapse(self, claims: Sequence[Claim]) -> None:
-        for claim in claims:
-            now = self.draft.get(claim_key(claim))  # what came before it may have changed it
-            if isinstance(now, CLAIMS) and now.due_at_ms <= self.tail.time_ms:
-                self.follow(lapse(self.draft, now, self.context()), None)
+    def lapse(self, due: Sequence[Timed]) -> None:
+        for one in due:
+            now = self.draft.get(timed_key(one))  # what came before it may have changed it
+            is_over = isinstance(now, Session) and not now.is_open
+            if isinstance(now, TIMED) and not is_over and now.due_at_ms <= self.tail.time_ms:
+                self.follow(lapse(self.draft, now, self.context()))
 
     def take_command(self, command: Command) -> Answer:
         """Let go what the command would touch and whose time has come, then decide it and write its entry."""
-        request = command.request
         if self._is_behind:
-            self.lapse(touched_claims(self.draft, request.body, self.tail.time_ms))
+            self.lapse(touched_claims(self.draft, command.request, self.tail.time_ms))
         context = self.context(command.anchor_is_known)
-        outcome = decide(self.draft, request, command.decide, context)
+        outcome = decide(self.draft, command.request, command.decide, context)
         if not isinstance(outcome, Decision):
             return outcome
-        self.follow(outcome, request)
-        return Recorded(context.seq, outcome.status, outcome.fault)
+        self.follow(outcome)
+        faults = (one.fault for one in (outcome, *outcome.parts) if one.fault is not None)
+        return Recorded(context.seq, outcome.status, len(outcome.parts), next(faults, None))

@@ -2,55 +2,91 @@
 
 A lease ends when log time has reached its effective end, never before. Whoever asks, the entry `lease.expired` is
 written first and only then is the resource looked at; so a decision never meets a lease that is live on paper only. The
-same holds for a ticket, and for the delay after a lease that ended badly, which ends without an entry.
+same holds for a ticket, for a session with all it holds, and for the delay after a lease that ended badly, which ends without an entry.
 
-Source: docs/protocol.md 6.3, 7.7, 7.12, 18.4.
+Source: docs/protocol.md 6.3, 7.7, 7.12, 18.4, 29.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gateway.core.holding import end_delay, end_lease
+from gateway.core.intake import SignedRequest, commands_of
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.resource import claims_on, end_ms
 from gateway.core.settle import lapse_ticket
 from gateway.core.state import (
     HOLIDAY_KEY,
+    Agent,
     Claim,
     Delay,
     Draft,
     Lease,
+    Session,
     Ticket,
+    Timed,
     claim_key,
     counter_at,
     lease_at,
+    session_at,
+    session_key,
     ticket_at,
 )
+from gateway.core.terms import agent_of, session_of, session_under
 from gateway.core.trust import lose
+from gateway.core.windup import held_by, queued_by, time_out
 from verifier.entries import resources_of
 from verifier.wire import JsonObject
 
 EXPIRIES_MAX = 256  # In one sweep, so that a mass of expiries never keeps a renewal waiting for long.
 
 
-def due_claims(draft: Draft, t_ms: int) -> tuple[Claim, ...]:
+def due_claims(draft: Draft, t_ms: int) -> tuple[Timed, ...]:
     """Return what is due, the oldest first, ties by number; at most EXPIRIES_MAX."""
     if t_ms < counter_at(draft, HOLIDAY_KEY):
         return ()
     return draft.due(t_ms, EXPIRIES_MAX)
 
 
-def touched_claims(draft: Draft, body: JsonObject, t_ms: int) -> tuple[Claim, ...]:
-    """Return what stands on the names of a request and is due, in the order of a sweep."""
+def touched_claims(draft: Draft, request: SignedRequest, t_ms: int) -> tuple[Timed, ...]:
+    """Return what a request would touch and is due, in the order of a sweep: what stands on its names, sessions that
+    hold or wait there, the actor's own, and everything of those whom it ends."""
     if t_ms < counter_at(draft, HOLIDAY_KEY):
         return ()
+    touched: dict[str, Timed] = {}
+    for body in (request.body, *(command.body for command in commands_of(request))):
+        touched |= {claim_key(claim): claim for claim in _on_names(draft, body)}
+    actors = {request.actor, *(claim.holder for claim in touched.values() if not isinstance(claim, Session))}
+    ended = _ended_by(draft, request.body)
+    for did in ended:
+        touched |= {claim_key(claim): claim for claim in (*held_by(draft, did), *queued_by(draft, did))}
+    for did in actors | ended:
+        session = session_at(draft, did)
+        if session is not None and session.is_open:
+            touched[session_key(did)] = session
+    due = (one for one in touched.values() if one.due_at_ms <= t_ms)
+    return tuple(sorted(due, key=lambda one: (one.due_at_ms, one.number)))
+
+
+def _on_names(draft: Draft, body: JsonObject) -> Iterable[Claim]:
     named = _named(draft, body)
     names = {name for claim in named for name in claim.resources} | set(resources_of(body))
     if "class" in body:  # a scheme is changed as a whole
         names.add(f"{body['name']}:**")
-    touched = {claim_key(claim): claim for claim in (*named, *claims_on(draft, sorted(names)))}
-    due = (claim for claim in touched.values() if claim.due_at_ms <= t_ms)
-    return tuple(sorted(due, key=lambda claim: (claim.due_at_ms, claim.number)))
+    return (*named, *claims_on(draft, sorted(names)))
+
+
+def _ended_by(draft: Draft, body: JsonObject) -> set[str]:
+    """Return the keys that a request would end: the session, agent or operator it names, and who hangs on these."""
+    ended: set[str] = set()
+    for member, words in (("session", ()), ("agent", (session_of,)), ("operator", (agent_of, session_under))):
+        did = body.get(member)
+        if isinstance(did, str):
+            found = (draft.get(key) for word in words for key in draft.near(word(did)))
+            ended |= {did, *(one.did for one in found if isinstance(one, Agent | Session))}
+    return ended
 
 
 def _named(draft: Draft, body: JsonObject) -> list[Claim]:
@@ -61,15 +97,17 @@ def _named(draft: Draft, body: JsonObject) -> list[Claim]:
     return [claim for claim in (lease, ticket) if claim is not None]
 
 
-def lapse(draft: Draft, claim: Claim, context: Context) -> Decision | None:
+def lapse(draft: Draft, one: Timed, context: Context) -> Decision | None:
     """Do what time has come for, and return its entry; a delay ends without one."""
-    match claim:
+    match one:
         case Lease():
-            return expire(draft, claim, context)
+            return expire(draft, one, context)
         case Ticket():
-            return lapse_ticket(draft, claim, context)
+            return lapse_ticket(draft, one, context)
+        case Session():
+            return time_out(draft, one, context)
         case Delay():
-            end_delay(draft, claim, context)
+            end_delay(draft, one, context)
             return None
 
 

@@ -20,8 +20,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from verifier.delegation import Delegation
 from verifier.did import decode_did
-from verifier.entries import ACTION_PATHS, BODY_TEXT, MemberError, body_value, check_body, resources_of
+from verifier.entries import ACTION_PATHS, BODY_TEXT, MemberError, body_value, check_body, resources_of, rows_of
 from verifier.request import (
     BODY_COMPONENTS,
     CONTENT_TYPE,
@@ -121,8 +122,9 @@ class RawRequest(NamedTuple):
 class SignedRequest(NamedTuple):
     """A mutation whose signature, digest, coverage, target and body were verified.
 
-    `actor` is the DID whose key signed, `principal` whose idempotency keys, nonces and waits count, `on_behalf_of` the
-    operator behind it: all three are `keyid` as long as there are no sessions and no delegations.
+    `actor` is the DID whose key signed. Whose trust, bounds and waits count (`principal`), who answers for that
+    (`on_behalf_of`) and whether the gateway holds the key (`custody`) only the ledger knows: the core fills it in.
+    `delegations`, outermost first, are those of a request that opens a session, with their signatures verified.
     `body_text` is the exact text that was signed and `signature_input` the whole field value: both become evidence.
     `created` and `expires` are seconds; whether they hold now is asked by `is_inside_window`. `fingerprint` is what an
     idempotency key is bound to. A tuple, because each request makes one: it is made in half the time of a dataclass.
@@ -149,6 +151,8 @@ class SignedRequest(NamedTuple):
     expires: int
     nonce: str
     fingerprint: str
+    custody: str = ""
+    delegations: tuple[Delegation, ...] = ()
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -177,6 +181,18 @@ class SignedRequest(NamedTuple):
         """Return these members as an entry repeats them: what was asked for or its default, nothing without either."""
         values = ((name, body_value(self.action, self.body, name)) for name in names)
         return {name: value for name, value in values if value is not None}
+
+
+def commands_of(request: SignedRequest) -> tuple[SignedRequest, ...]:
+    """Return the commands of a batch as requests of their own, in order; nothing for any other request."""
+    rows = request.body.get("commands") if request.action == "batch.submit" else None
+    return tuple(_command(request, row) for row in rows_of(rows))
+
+
+def _command(request: SignedRequest, row: JsonObject) -> SignedRequest:
+    whose: JsonObject = {name: request.body[name] for name in ("actorDid", "ledger")}
+    body = whose | {name: value for name, value in row.items() if name != "action"}
+    return request._replace(action=str(row["action"]), body=body)
 
 
 @dataclass(frozen=True, slots=True)

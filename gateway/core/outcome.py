@@ -5,12 +5,13 @@ Source: docs/protocol.md 6 and 10.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from gateway.core.intake import SignedRequest
 from gateway.core.refusal import Refusal
-from gateway.core.state import Parameters
+from gateway.core.state import Draft, Parameters
 from verifier.entries import full_type
 from verifier.wire import JsonObject
 
@@ -31,20 +32,32 @@ class Decision(NamedTuple):
     """An entry to be written: its full type, its own members (not the common ones), its HTTP status.
 
     `fault` is the exception behind a `decision.failed`, for the gateway's log alone; it is never written or sent.
+    `asked` is the request, with whom it acts for; None for what the gateway itself causes. The entries of a batch's
+    commands, as `parts`, follow its header with nothing in between.
     """
 
     type: str
     members: JsonObject
     status: int
     fault: Exception | None = None
+    asked: SignedRequest | None = None
+    parts: tuple[Decision, ...] = ()
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.status >= 400
+
+
+ActionDecide: TypeAlias = Callable[[Draft, SignedRequest, Context], Decision]
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The answer to a command that wrote entry `seq` of this batch."""
+    """The answer to a command that wrote entry `seq` of this batch, and `count` more of the commands in it."""
 
     seq: int
     status: int
+    count: int = 0
     fault: Exception | None = field(default=None, compare=False)
 
 

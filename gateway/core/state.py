@@ -340,6 +340,18 @@ class Nonce(NamedTuple):
     until_ms: int
 
 
+class Dismissal(NamedTuple):
+    """Keys that are done by the entry `cause_seq`: `actors` as such, and `sessions` that this ends as well.
+
+    `is_delayed`: the lock-delays of what they hold apply.
+    """
+
+    actors: tuple[str, ...]
+    sessions: tuple[Session, ...]
+    cause_seq: int
+    is_delayed: bool = True
+
+
 Claim: TypeAlias = Lease | Delay | Ticket  # what stands on resources, and is found by name
 CLAIMS = (Lease, Delay, Ticket)
 Timed: TypeAlias = Claim | Session  # what time alone does something to
@@ -584,7 +596,7 @@ class View(Protocol):
 class Draft:
     """A view plus the changes decided so far in this batch; the view below is never touched."""
 
-    __slots__ = ("_below", "_changes", "_near", "_near_below", "_stirred", "_undo", "_view")
+    __slots__ = ("_below", "_changes", "_dismissed", "_near", "_near_below", "_stirred", "_undo", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -594,6 +606,7 @@ class Draft:
         self._undo: list[tuple[str, bool, Record | None]] = []
         self._near = Index()  # what this batch adds to the view's; may name what is gone again
         self._stirred: list[Claim] = []
+        self._dismissed: list[Dismissal] = []
 
     def get(self, key: str) -> Record | None:
         return self._changes[key] if key in self._changes else self._below(key)
@@ -655,12 +668,22 @@ class Draft:
         stirred, self._stirred = self._stirred, []
         return stirred
 
+    def dismiss(self, dismissal: Dismissal) -> None:
+        """Note that keys are done here; what they hold is given back right after the entry of this decision."""
+        self._dismissed.append(dismissal)
+
+    def take_dismissed(self) -> list[Dismissal]:
+        """Return who was dismissed since the last call."""
+        dismissed, self._dismissed = self._dismissed, []
+        return dismissed
+
     def savepoint(self) -> int:
         """Return a mark that `rollback` understands."""
         return len(self._undo)
 
     def rollback(self, mark: int) -> None:
-        """Forget every change made after `mark`."""
+        """Forget every change made after `mark`, and dismissals: they are taken after each decision."""
+        self._dismissed.clear()
         while len(self._undo) > mark:
             key, was_changed, record = self._undo.pop()
             if was_changed:

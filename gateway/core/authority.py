@@ -1,0 +1,169 @@
+"""Who acts for whom: what the ledger so far says about the key that signed.
+
+A key is an operator, an agent or a session, never two of them. An operator answers for the agents it enrolled, an agent
+for its sessions. What is asked here is asked by the order of the ledger: whatever was written before counts, at once.
+
+Source: docs/protocol.md 28, 29, 30.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.core import refusal
+from gateway.core.intake import SignedRequest
+from gateway.core.outcome import Context
+from gateway.core.refusal import Refusal
+from gateway.core.state import (
+    ENROLLER_KEY,
+    OPERATORS_KEY,
+    Agent,
+    Draft,
+    Enroller,
+    Session,
+    View,
+    agent_at,
+    counter_at,
+    operator_at,
+    session_at,
+)
+from verifier.entries import covers
+from verifier.wire import JsonObject
+
+# What operators sign. Their keys need not be enrolled for it, and give no right to hold leases. A transfer is signed by
+# an operator or by the holder, and a session closed by an operator, its agent or itself.
+OPERATOR_ACTIONS = frozenset(
+    {
+        "agent.add",
+        "agent.remove",
+        "apikey.issue",
+        "apikey.revoke",
+        "lease.break",
+        "lease.transfer",
+        "operator.add",
+        "operator.remove",
+        "scheme.set",
+        "session.close",
+    }
+)
+SHARES_MAX = 4  # an operator alone has a queue for itself; from four on each has a quarter
+
+
+class Who(NamedTuple):
+    """Whose act a request is. `session` and `trial` are records of the actor, where it is one of these."""
+
+    principal: str
+    on_behalf_of: str
+    is_custodial: bool = False
+    session: Session | None = None
+    trial: Agent | None = None
+
+
+def identify(draft: Draft, request: SignedRequest, t_ms: int) -> Who | Refusal:
+    """Return who acts, or why this key may not act here at all. An operator's key may, but only as an operator.
+
+    Whoever opens a session is new here: whether it may is asked later, of what it was given.
+    """
+    did = request.actor
+    if request.action == "session.open":
+        return _newcomer(draft, request)
+    if request.action in OPERATOR_ACTIONS and is_operator(draft, did):
+        return Who(did, did)
+    if request.action == "agent.add" and is_enroller(draft, did):
+        return Who(did, did, is_custodial=True)
+    session = remembered_session(draft, did, t_ms)
+    if session is not None:
+        why = _session_fault(session, t_ms)
+        return why or Who(session.principal, session.on_behalf_of, session=session)
+    agent = agent_at(draft, did)
+    if agent is None:
+        return refusal.AGENT_UNKNOWN
+    is_trial = agent.trial_until_ms is not None
+    return agent_fault(draft, agent, t_ms) or Who(
+        did, agent.operator, agent.is_custodial, trial=agent if is_trial else None
+    )
+
+
+def _newcomer(draft: Draft, request: SignedRequest) -> Who:
+    """Return who a session would act for by its delegations: their root is an operator, or an agent of one."""
+    root = request.delegations[0].iss
+    agent = agent_at(draft, root)
+    if agent is not None:
+        return Who(root, agent.operator)
+    is_direct = len(request.delegations) == 1
+    return Who(request.actor if is_direct else request.delegations[0].sub, root)
+
+
+def remembered_session(view: Draft | View, did: str, t_ms: int) -> Session | None:
+    """Return the session of a key, open or ended; one that ended is nobody's memory once its delegation is over."""
+    session = session_at(view, did)
+    return None if session is None or (not session.is_open and t_ms >= session.expires_at_ms) else session
+
+
+def _session_fault(session: Session, t_ms: int) -> Refusal | None:
+    if t_ms >= session.expires_at_ms:
+        return refusal.SESSION_EXPIRED
+    return None if session.is_open else refusal.SESSION_ENDED
+
+
+def agent_fault(view: Draft | View, agent: Agent, t_ms: int) -> Refusal | None:
+    """Return why an agent may not act now, or None."""
+    if agent.removed_seq is not None:
+        return refusal.AGENT_REMOVED
+    if not is_operator(view, agent.operator):
+        return refusal.OPERATOR_REMOVED
+    is_over = agent.trial_until_ms is not None and t_ms >= agent.trial_until_ms
+    return refusal.TRIAL_OVER if is_over else None
+
+
+def is_operator(view: Draft | View, did: str) -> bool:
+    """Say whether a key is an operator in force."""
+    operator = operator_at(view, did)
+    return operator is not None and operator.removed_seq is None
+
+
+def is_enroller(view: Draft | View, did: str) -> bool:
+    record = view.get(ENROLLER_KEY)
+    return isinstance(record, Enroller) and record.did == did
+
+
+def operator_count(view: Draft | View) -> int:
+    """Return how many operators are in force."""
+    return counter_at(view, OPERATORS_KEY)
+
+
+def operator_share(view: Draft | View, total: int) -> int:
+    """Return how much of a bound that all share one operator may use."""
+    return max(1, total // max(1, min(SHARES_MAX, operator_count(view))))
+
+
+def is_outside_scope(
+    draft: Draft, request: SignedRequest, verb: str, names: tuple[str, ...], ttl_ms: int | None, context: Context
+) -> bool:
+    """Say whether a session or a trial agent may not do this with these names, for so long.
+
+    Names are compared as they are written: a scope neither folds nor knows schemes.
+    """
+    session = session_at(draft, request.actor)
+    if session is not None:
+        return verb not in session.verbs or not are_covered(names, session.resources)
+    agent = agent_at(draft, request.actor)
+    if agent is None or agent.trial_until_ms is None:
+        return False
+    is_long = ttl_ms is not None and ttl_ms > context.parameters.trial_ttl_max_ms
+    return verb != "lease" or is_long or not are_covered(names, (f"trial:{agent.did}/**",))
+
+
+def are_covered(names: tuple[str, ...], scope: tuple[str, ...]) -> bool:
+    """Say whether each name lies in a scope; an empty scope has all names in it."""
+    return not scope or all(any(covers(wide, name) for wide in scope) for name in names)
+
+
+def idle_end(draft: Draft, actor: str, expires_at_ms: int, context: Context) -> JsonObject:
+    """Return the member `endsIfIdleAtMs` of a lease of a session: when it ends unless the session is heard again."""
+    session = session_at(draft, actor)
+    if session is None:
+        return {}
+    idle_by_ms = context.t_ms + context.parameters.session_idle_ms
+    return {"endsIfIdleAtMs": min(expires_at_ms, idle_by_ms, session.expires_at_ms)}
+
