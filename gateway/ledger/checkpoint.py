@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import orjson
 
 from gateway.errors import Fatal
+from gateway.ledger.receipts import header_of
 from gateway.ledger.tree import Growth
 from gateway.signer import Signer
 from gateway.store.contract import Reading, SignedBatch, StoredCheckpoint
@@ -41,15 +42,23 @@ def sign_again(signer: Signer, read: Reading, batch: StoredCheckpoint) -> Signed
     return sign_batch(signer, batch.size, batch.root, leaves)
 
 
-def check_release(signer: Signer, growth: Growth, seq: int, leaf: bytes, signature: bytes) -> None:
-    """Look at one receipt of a batch as a stranger would, before any of it leaves. Fatal when it does not hold.
+def check_release(
+    signer: Signer, growth: Growth, first_seq: int, leaves: Sequence[bytes], signatures: Sequence[bytes], at: int
+) -> None:
+    """Look at receipt `at` of a batch as a stranger would, before any of it leaves. Fatal when it does not hold.
 
-    A flipped bit in memory, or a broken library, must not leave the house signed.
+    A flipped bit in memory, or a broken library, must not leave the house signed. The receipt of a command that came
+    with others proves their header too.
     """
-    if not is_signed_leaf(signer, leaf, signature):
-        raise Fatal(f"the signature just made over entry {seq} does not verify; this machine can't be trusted")
-    if root_from_inclusion(seq, growth.edge.size, leaf_hash(leaf), growth.path(seq)) != growth.root:
-        raise Fatal(f"the path just made for entry {seq} does not lead to the root; this machine can't be trusted")
+    if not is_signed_leaf(signer, leaves[at], signatures[at]):
+        raise Fatal(
+            f"the signature just made over entry {first_seq + at} does not verify; this machine can't be trusted"
+        )
+    header_seq = header_of(leaves[at])
+    for seq in {first_seq + at, first_seq + at if header_seq is None else header_seq}:
+        leaf, path = leaf_hash(leaves[seq - first_seq]), growth.path(seq)
+        if root_from_inclusion(seq, growth.edge.size, leaf, path) != growth.root:
+            raise Fatal(f"the path just made for entry {seq} does not lead to the root; this machine can't be trusted")
 
 
 def is_signed_leaf(signer: Signer, leaf: bytes, signature: bytes | None) -> bool:

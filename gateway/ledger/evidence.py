@@ -12,22 +12,31 @@ from collections.abc import Mapping
 
 from gateway.core.state import (
     DISPUTE_KEY,
+    ENROLLER_KEY,
+    OPERATORS_KEY,
     TICKETS_KEY,
     TOKEN_KEY,
     Agent,
+    ApiKey,
     Counter,
     Delay,
     Dispute,
     Edge,
+    Enroller,
     Handover,
     Lease,
     Operator,
     Principal,
+    Quota,
     Record,
     Scheme,
+    Session,
     Ticket,
     Waits,
+    agent_at,
     agent_key,
+    apikey_at,
+    apikey_key,
     counter_at,
     delay_key,
     edge_key,
@@ -35,7 +44,9 @@ from gateway.core.state import (
     lease_key,
     operator_key,
     principal_key,
+    quota_key,
     scheme_key,
+    session_key,
     ticket_key,
     wait_key,
 )
@@ -57,14 +68,13 @@ def check_records(read: Reading, live: Live, size: int) -> None:
                 f"the record {key} of the store says what no entry of the ledger says; somebody changed it. Keep the"
                 " file, and restore a good back-up"
             )
-    named = {operator_key(did) for did in book.operators}
-    found = {key for key, _ in live.scan("operator/")}
-    if named != found:
+    missing = [key for key in book.first_keys if live.get(key) is None]
+    if missing:
         raise Fatal(
-            f"entry 0 names {len(named)} operators, but the store's records have others ({len(found)}); somebody"
-            " changed them. Keep the file, and restore a good back-up"
+            f"entry 0 puts {len(book.first_keys)} records into the store, but {len(missing)} are not there, first"
+            f" {missing[0]}; somebody changed them. Keep the file, and restore a good back-up"
         )
-    if size == 1 and len(live) != len(named):
+    if size == 1 and len(live) != len(book.first_keys):
         raise Fatal("the ledger has entry 0 alone, but the store has records of later ones; restore a good back-up")
 
 
@@ -76,11 +86,15 @@ class _Book:
         self._live = live
         opened = self._entry(0, "ledger.opened")
         assert opened is not None, "entry 0 was compared with the one that is configured"
-        self.operators = tuple(map(str, _list(opened.value["operators"])))
+        self._operators = tuple(map(str, _list(opened.value["operators"])))
+        self._enroller = opened.text("enroller")
+        self.first_keys = (*map(operator_key, self._operators), ENROLLER_KEY, OPERATORS_KEY)
         parameters = opened.value["parameters"]
         assert isinstance(parameters, dict), "the table says so"
         self._numbers = parameters
         self._tickets = sum(1 for _ in live.scan("ticket/"))
+        operators = (record for _, record in live.scan("operator/"))
+        self._in_force = sum(1 for one in operators if isinstance(one, Operator) and one.removed_seq is None)
         self._held: Tally[str] = Tally()  # names of leases and delays, by principal
         for _, record in (*live.scan("lease/"), *live.scan("delay/")):
             if isinstance(record, Lease | Delay):
@@ -88,10 +102,18 @@ class _Book:
 
     def fits(self, key: str, record: Record) -> bool:
         match record:
-            case Operator(did):
-                return key == operator_key(did)
+            case Operator():
+                return key == operator_key(record.did) and self._is_operator(record)
+            case Enroller(did):
+                return key == ENROLLER_KEY and did == self._enroller
             case Agent():
                 return key == agent_key(record.did) and self._is_enrolled(record)
+            case ApiKey():
+                return key == apikey_key(record.digest) and self._is_issued(record)
+            case Session():
+                return key == session_key(record.did) and self._is_opened(record)
+            case Quota():
+                return key == quota_key(record.did) and self._is_on_trial(record)
             case Scheme():
                 return key == scheme_key(record.name) and self._is_set(record)
             case Lease():
@@ -112,17 +134,84 @@ class _Book:
                 return key == DISPUTE_KEY and self._entry(seq, "ledger.disputed") is not None
             case Counter(value) if key == TICKETS_KEY:
                 return value == self._tickets
+            case Counter(value) if key == OPERATORS_KEY:
+                return value == self._in_force
         return isinstance(record, Counter)  # what the other numbers must be at least, leases say
+
+    def _is_operator(self, operator: Operator) -> bool:
+        """Say whether entry 0 or a later one put the operator in force, and another dismissed it later."""
+        is_named = operator.added_seq == 0 and operator.name is None and operator.did in self._operators
+        added = self._entry(operator.added_seq, "operator.added")
+        is_added = added is not None and _about(added, operator=operator.did, name=operator.name)
+        return (is_named or is_added) and self._is_taken_away(
+            operator.added_seq, operator.removed_seq, "operator.removed", operator=operator.did
+        )
 
     def _is_enrolled(self, agent: Agent) -> bool:
         """Say whether the entries that the record names enrolled the key, under this label, and removed it later."""
         added = self._entry(agent.added_seq, "agent.added")
-        if added is None or (added.value["agent"], added.value.get("name")) != (agent.did, agent.name):
+        custody = "gateway" if agent.is_custodial else None
+        said = {"agent": agent.did, "name": agent.name, "agentCustody": custody, "keyDigest": agent.key_digest}
+        if added is None or not _about(added, **said) or not self._is_answered_for(agent, added):
             return False
-        if agent.removed_seq is None:
+        return self._is_taken_away(agent.added_seq, agent.removed_seq, "agent.removed", agent=agent.did)
+
+    def _is_answered_for(self, agent: Agent, added: Leaf) -> bool:
+        """Say whether the operator is who signed, or who issued the API key that enrolled; and when a trial ends."""
+        if agent.key_digest is None:
+            return (added.actor, agent.trial_until_ms) == (agent.operator, None)
+        key = apikey_at(self._live, agent.key_digest)
+        if key is None or (added.actor, key.operator) != (self._enroller, agent.operator):
+            return False
+        if key.kind != "trial":
+            return agent.trial_until_ms is None
+        return (key.used_by, agent.trial_until_ms) == (agent.did, added.time_ms + self._number("trialMs"))
+
+    def _is_issued(self, key: ApiKey) -> bool:
+        """Say whether the entry issued exactly this API key, and another revoked it later."""
+        issued = self._entry(key.issued_seq, "apikey.issued")
+        said = {"keyDigest": key.digest, "kind": key.kind, "name": key.name, "agent": key.agent, "actor": key.operator}
+        if issued is None or not _about(issued, **said):
+            return False
+        is_used = key.used_by is None or (key.kind == "trial" and agent_at(self._live, key.used_by) is not None)
+        return is_used and self._is_taken_away(key.issued_seq, key.revoked_seq, "apikey.revoked", keyDigest=key.digest)
+
+    def _is_opened(self, session: Session) -> bool:
+        """Say whether the entry opened exactly this session, and another ended it. It may have acted since."""
+        opened = self._entry(session.opened_seq, "session.opened")
+        expected: JsonObject = {
+            "actor": session.did,
+            "name": session.name,
+            "principal": session.principal,
+            "onBehalfOf": session.on_behalf_of,
+            "verbs": list(session.verbs),
+            "scope": list(session.resources) or None,
+            "expiresAtMs": session.expires_at_ms,
+        }
+        if opened is None or not _says(opened, expected):
+            return False
+        shared = None if session.shared_seq is None else self._leaf(session.shared_seq)
+        is_own = session.shared_seq is None or (shared is not None and shared.actor == session.did)
+        is_alive = session.idle_by_ms >= opened.time_ms + self._number("sessionIdleMs")
+        return is_own and is_alive and self._is_over(session)
+
+    def _is_over(self, session: Session) -> bool:
+        if session.ended_seq is None:
             return True
-        removed = self._entry(agent.removed_seq, "agent.removed")
-        return agent.removed_seq > agent.added_seq and removed is not None and removed.value["agent"] == agent.did
+        ended = self._entry(session.ended_seq, "session.closed", "session.ended")
+        return ended is not None and _says(ended, {"session": session.did, "openedSeq": session.opened_seq})
+
+    def _is_on_trial(self, quota: Quota) -> bool:
+        """Say whether the agent was enrolled for a trial; how much of it is used up, no single entry says."""
+        agent = agent_at(self._live, quota.did)
+        return agent is not None and 0 < quota.used <= self._number("trialDecisions")
+
+    def _is_taken_away(self, given_seq: int, taken_seq: int | None, kind: str, **said: str) -> bool:
+        """Say whether what an entry gave is in force, or was taken away by the later one that the record names."""
+        if taken_seq is None:
+            return True
+        taken = self._entry(taken_seq, kind)
+        return taken_seq > given_seq and taken is not None and _about(taken, **said)
 
     def _is_set(self, scheme: Scheme) -> bool:
         entry = self._entry(scheme.seq, "scheme.set")
@@ -175,7 +264,7 @@ class _Book:
 
     def _is_delayed(self, delay: Delay) -> bool:
         """Say whether the entry ended the lease badly and keeps others out until then."""
-        ended = self._entry(delay.seq, "lease.expired", "lease.broken")
+        ended = self._entry(delay.seq, "lease.expired", "lease.broken", "lease.returned")
         granted = self._grant(ended.number("grantSeq")) if ended is not None else None
         if ended is None or granted is None:
             return False
@@ -219,7 +308,7 @@ class _Book:
             return False
         is_mode = refused.value.get("mode", edge.mode) == edge.mode
         lives_ms = edge.until_ms - refused.time_ms
-        said = refused.actor, conflict["resource"], self._numbers["waitEdgeMs"]
+        said = refused.actor, conflict["resource"], self._number("waitEdgeMs")
         return is_mode and said == (edge.actor, edge.resource, lives_ms)
 
     def _is_counted(self, principal: Principal) -> bool:
@@ -227,10 +316,16 @@ class _Book:
         if principal.held != self._held[principal.did]:
             return False
         if principal.trust_seq is None:
-            return principal.trust == self._numbers["trustStart"]
-        moved = self._entry(principal.trust_seq, "lease.released", "lease.expired")
+            return principal.trust == self._number("trustStart")
+        moved = self._entry(principal.trust_seq, "lease.released", "lease.expired", "session.ended")
         rows = rows_of(moved.value.get("trust")) if moved is not None else []
         return any((row["did"], row["after"]) == (principal.did, principal.trust) for row in rows)
+
+    def _number(self, name: str) -> int:
+        """Return a parameter of entry 0."""
+        number = self._numbers[name]
+        assert isinstance(number, int), "the table says so"
+        return number
 
     def _grant(self, seq: int) -> Leaf | None:
         leaf = self._leaf(seq)
@@ -253,6 +348,11 @@ class _Book:
 
 def _says(leaf: Leaf, expected: Mapping[str, JsonValue]) -> bool:
     return all(leaf.value.get(name) == value for name, value in expected.items())
+
+
+def _about(leaf: Leaf, **said: str | None) -> bool:
+    """Say whether a leaf has these members, and lacks those that are None."""
+    return _says(leaf, said)
 
 
 def _list(value: JsonValue) -> list[JsonValue]:

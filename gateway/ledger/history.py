@@ -20,7 +20,7 @@ from gateway.errors import Fatal
 from gateway.ledger.checkpoint import is_signed_leaf, open_note, sign_again
 from gateway.ledger.evidence import check_records
 from gateway.ledger.live import Live
-from gateway.ledger.receipts import render
+from gateway.ledger.receipts import Proven, answer, batch_answer, count_of, header_of, render
 from gateway.ledger.seal import Seal, seal_key
 from gateway.ledger.tree import Edge, Growth, load_edge, prove_inclusion
 from gateway.signer import Signer
@@ -52,9 +52,10 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One decided command: `path` proves entry `seq` in the tree of the note `checkpoint`.
+    """One decided request: `path` proves entry `seq` in the tree of the note `checkpoint`.
 
-    `key_id` names the receipt key that made `signature`. `is_replay` is said in a header, never in the bytes.
+    `key_id` names the receipt key that made `signature`. `is_replay` is said in a header, never in the bytes. `rest`
+    are the entries of the commands that came as one request, in the same tree; `seq` is their header then.
     """
 
     seq: int
@@ -65,6 +66,14 @@ class Answer:
     checkpoint: bytes
     path: tuple[bytes, ...]
     is_replay: bool = False
+    rest: tuple[Proven, ...] = ()
+
+    def body(self) -> bytes:
+        """Return the body of the HTTP answer, which is a pure function of what is stored."""
+        if not self.rest:
+            return answer(self.leaf, self.signature, self.checkpoint, self.path, key_id=self.key_id)
+        header = Proven(self.leaf, self.signature, self.path)
+        return batch_answer((header, *self.rest), self.checkpoint, key_id=self.key_id)
 
 
 @dataclass(slots=True)
@@ -208,8 +217,8 @@ def _check_signed(store: Store, signer: Signer, loaded: Loaded) -> None:
 def stored_answer(read: Reading, signer: Signer, confirmed: Confirmed, seq: int, status: int) -> Answer:
     """Return the answer that entry `seq` gave when it was first committed, byte for byte. Fatal when it does not hold.
 
-    Signatures that are not kept yet are made again: they are deterministic. Only the batch at the end of `confirmed`
-    can be without its note.
+    The header of a batch of commands answered with all their entries, which follow it. Signatures that are not kept
+    yet are made again: they are deterministic. Only the batch at the end of `confirmed` can be without its note.
     """
     batch = read.batch_of(seq)
     if batch is None:
@@ -218,33 +227,37 @@ def stored_answer(read: Reading, signer: Signer, confirmed: Confirmed, seq: int,
     if note is None:
         raise Fatal(f"the checkpoint over entry {seq} is missing from the store; restore a good back-up")
     checkpoint = open_note(signer, note)
-    leaf, signature, path = _proven(read, signer, seq, batch.size, checkpoint)
+    head = _proven(read, signer, seq, batch.size, checkpoint)
+    rest = [_proven(read, signer, seq + 1 + at, batch.size, checkpoint) for at in range(count_of(head.leaf))]
     return Answer(
         seq=seq,
         status=status,
-        leaf=leaf,
-        signature=signature,
+        leaf=head.leaf,
+        signature=head.signature,
         key_id=signer.receipt_key_id,
         checkpoint=note,
-        path=path,
+        path=head.path,
         is_replay=True,
+        rest=tuple(rest),
     )
 
 
 def stored_receipt(read: Reading, signer: Signer, *, seq: int, size: int, note: bytes) -> bytes:
     """Return the receipt of entry `seq` with its proof in our checkpoint `note` of `size` entries.
 
-    Fatal when what is stored does not hold: nobody gets a receipt that a verifier would refuse, and an entry that was
-    changed is never signed.
+    That of a batch's command carries the batch's header too. Fatal when what is stored does not hold: nobody gets a
+    receipt that a verifier would refuse, and an entry that was changed is never signed.
     """
-    leaf, signature, path = _proven(read, signer, seq, size, open_note(signer, note))
-    return render(leaf, signature, note, path, key_id=signer.receipt_key_id)
+    checkpoint = open_note(signer, note)
+    entry = _proven(read, signer, seq, size, checkpoint)
+    header_seq = header_of(entry.leaf)
+    header = None if header_seq is None else _proven(read, signer, header_seq, size, checkpoint)
+    around = None if header is None else (header.leaf, header.path)
+    return render(entry.leaf, entry.signature, note, entry.path, key_id=signer.receipt_key_id, header=around)
 
 
-def _proven(
-    read: Reading, signer: Signer, seq: int, size: int, checkpoint: Checkpoint
-) -> tuple[bytes, bytes, tuple[bytes, ...]]:
-    """Return leaf, signature and path of a stored entry, after they were found to hold in the tree of a checkpoint."""
+def _proven(read: Reading, signer: Signer, seq: int, size: int, checkpoint: Checkpoint) -> Proven:
+    """Return a stored entry after its leaf, signature and path were found to hold in the tree of a checkpoint."""
     entries = read.entries(seq, seq + 1)
     if not entries:
         raise Fatal(f"entry {seq}, which was answered before, is not in the store; restore a good back-up")
@@ -254,4 +267,4 @@ def _proven(
     signature = entries[0].signature or signer.sign_leaf(leaf)
     if not is_signed_leaf(signer, leaf, signature):
         raise Fatal(f"the stored signature over entry {seq} does not verify; keep the file, and restore a good back-up")
-    return leaf, signature, path
+    return Proven(leaf, signature, path)

@@ -1,25 +1,28 @@
 """The records that decisions read, as they stand at the head: hot ones in memory, cold ones as looked up.
 
-Hot records (agents, leases, tickets, counters) are as many as there is live state. Cold ones (spent idempotency keys,
-nonces, ended leases) grow with traffic, stay in the store, and are looked up by key for each batch.
+Hot records (operators, agents, API keys, sessions, leases, tickets, counters) are as many as there is live state. Cold
+ones (spent idempotency keys, nonces, ended leases) grow with traffic, stay in the store, and are looked up by key for
+each batch.
 
-Leases, delays and tickets are filed under words as well (`core.terms`): an index that is made from the records alone
-and never stored.
+Leases, delays, tickets, open sessions and agents in force are filed under words as well (`core.terms`): an index that
+is made from the records alone and never stored.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeGuard
 
 from gateway.core.intake import SignedRequest
 from gateway.core.state import (
-    CLAIMS,
     COLD_PREFIXES,
+    TIMED,
     Change,
-    Claim,
     Edge,
     Record,
+    Session,
+    Timed,
     Waits,
     broken_name,
     ended_key,
@@ -29,18 +32,30 @@ from gateway.core.state import (
     terms_of,
 )
 from gateway.core.terms import Index
+from verifier.wire import JsonObject
 
 
 def cold_keys(request: SignedRequest) -> tuple[str, ...]:
-    """Return the keys of the cold records that deciding `request` may read."""
+    """Return the keys of the cold records that deciding `request`, with all its commands, may read."""
     keys = (
-        idempotency_key(request.principal, request.idempotency_key),
-        nonce_key(request.principal, request.nonce),
+        idempotency_key(request.actor, request.idempotency_key),
+        nonce_key(request.actor, request.nonce),
     )
-    ids = (request.body.get("leaseId"), request.body.get("ticketId"))
-    token = request.body.get("seenToken")
+    return (*keys, *_ended_keys(request.body), *(key for one in commands_of(request) for key in _ended_keys(one)))
+
+
+def commands_of(request: SignedRequest) -> list[JsonObject]:
+    """Return the commands of a batch; of anything else, which is its own one command, nothing."""
+    commands = request.body.get("commands")
+    return [one for one in commands if isinstance(one, dict)] if isinstance(commands, list) else []
+
+
+def _ended_keys(body: JsonObject) -> tuple[str, ...]:
+    """Return where the ends of what a body names by id are remembered."""
+    ids = (body.get("leaseId"), body.get("ticketId"))
+    token = body.get("seenToken")
     broken = (ended_key(broken_name(token)),) if isinstance(token, int) else ()
-    return (*keys, *(ended_key(name) for name in ids if isinstance(name, str)), *broken)
+    return (*(ended_key(name) for name in ids if isinstance(name, str)), *broken)
 
 
 class Live:
@@ -52,7 +67,7 @@ class Live:
         self._records: dict[str, Record] = dict(records)
         self.get: Callable[[str], Record | None] = self._records.get  # the dictionary's own: asked most of all
         self._index = Index()
-        # Return the keys of leases, delays and tickets filed under a word of `core.terms`, in no order.
+        # Return the keys of the records filed under a word of `core.terms`, in no order.
         self.near: Callable[[str], Collection[str]] = self._index.near
         for key, record in self._records.items():
             self._file(key, record)
@@ -60,9 +75,9 @@ class Live:
 
     def _order(self) -> None:
         """Make the two heaps anew; entries of records that changed since are skipped when they are met."""
-        self._due = [_when(key, record) for key, record in self._records.items() if isinstance(record, Claim)]
+        self._due = [_when(key, record) for key, record in self._records.items() if _is_timed(record)]
         self._fading = [
-            _fades(key, record) for key, record in self._records.items() if isinstance(record, Waits | Edge)
+            (until_ms, key) for key, record in self._records.items() if (until_ms := _fades_at_ms(record)) is not None
         ]
         heapq.heapify(self._due)
         heapq.heapify(self._fading)
@@ -82,14 +97,14 @@ class Live:
         """Yield the records below a prefix in order of key; for views that people look at."""
         return ((key, self._records[key]) for key in sorted(key for key in self._records if key.startswith(prefix)))
 
-    def due(self, t_ms: int, limit: int) -> tuple[Claim, ...]:
-        """Return claims whose time has come, oldest first; they stay until a change removes or moves them."""
-        found: dict[tuple[int, int, str], Claim] = {}
+    def due(self, t_ms: int, limit: int) -> tuple[Timed, ...]:
+        """Return what time has come for, oldest first; it stays until a change removes or moves it."""
+        found: dict[tuple[int, int, str], Timed] = {}
         while self._due and self._due[0][0] <= t_ms and len(found) < limit:
             when = heapq.heappop(self._due)
-            claim = self._records.get(when[2])
-            if isinstance(claim, Claim) and _when(when[2], claim) == when:
-                found[when] = claim
+            timed = self._records.get(when[2])
+            if _is_timed(timed) and _when(when[2], timed) == when:
+                found[when] = timed
         for when in found:
             heapq.heappush(self._due, when)
         return tuple(found.values())
@@ -107,11 +122,11 @@ class Live:
         before = self._records.pop(key, None) if record is None else self._records.get(key)
         if record is not None:
             self._records[key] = record
-        if isinstance(record, Claim):
+        if _is_timed(record):
             heapq.heappush(self._due, _when(key, record))
-        elif isinstance(record, Waits | Edge):
-            heapq.heappush(self._fading, _fades(key, record))
-        if isinstance(before, CLAIMS) and isinstance(record, CLAIMS) and is_filed_alike(before, record):
+        elif record is not None and (until_ms := _fades_at_ms(record)) is not None:
+            heapq.heappush(self._fading, (until_ms, key))
+        if isinstance(before, TIMED) and isinstance(record, TIMED) and is_filed_alike(before, record):
             return
         if before is not None:
             self._unfile(key, before)
@@ -119,12 +134,13 @@ class Live:
             self._file(key, record)
 
     def forget(self, t_ms: int) -> None:
-        """Drop refusals that no longer count at `t_ms`, as the store does in its own time."""
+        """Drop refusals and ended sessions that no longer count at `t_ms`, as the store does in its own time."""
         while self._fading and self._fading[0][0] <= t_ms:
             _, key = heapq.heappop(self._fading)
             record = self._records.get(key)
-            if isinstance(record, Waits | Edge) and record.until_ms <= t_ms:
-                del self._records[key]
+            until_ms = None if record is None else _fades_at_ms(record)
+            if until_ms is not None and until_ms <= t_ms:
+                del self._records[key]  # nothing of this kind is filed under words
 
 
 class Looked:
@@ -136,17 +152,23 @@ class Looked:
         self._hot = live.get
         self._cold = cold
         self.near: Callable[[str], Collection[str]] = live.near
-        self.due: Callable[[int, int], tuple[Claim, ...]] = live.due
+        self.due: Callable[[int, int], tuple[Timed, ...]] = live.due
 
     def get(self, key: str) -> Record | None:
         record = self._hot(key)
         return record if record is not None else self._cold.get(key)
 
 
-def _when(key: str, claim: Claim) -> tuple[int, int, str]:
-    """Return the place of a claim in the order of what time does: oldest first, ties by number."""
-    return (claim.due_at_ms, claim.number, key)
+def _is_timed(record: Record | None) -> TypeGuard[Timed]:
+    """Say whether time alone does something to a record; an ended session is only remembered."""
+    return isinstance(record, TIMED) and (not isinstance(record, Session) or record.is_open)
 
 
-def _fades(key: str, record: Waits | Edge) -> tuple[int, str]:
-    return (record.until_ms, key)
+def _when(key: str, timed: Timed) -> tuple[int, int, str]:
+    """Return the place of a record in the order of what time does: oldest first, ties by number."""
+    return (timed.due_at_ms, timed.number, key)
+
+
+def _fades_at_ms(record: Record) -> int | None:
+    """Return when a hot record no longer counts, None for one that only an entry ends."""
+    return record.until_ms if isinstance(record, Waits | Edge | Session) else None

@@ -3,7 +3,10 @@
 Pure. First answer and replay are made by the same function from the same stored bytes (leaf, signature, checkpoint
 as first committed, path at that checkpoint's size), so they are equal, after a restart too. Everything an answer says
 beside its receipt is read out of the leaf; it is a convenience for people, and clients take facts from the leaf only.
-Source: docs/protocol.md, receipts.
+
+A batch of commands has one checkpoint, so its answer has one too: the leaves, signatures and paths of its entries stand
+side by side, the header's first, and a client cuts the receipt of one command out of them. Such a receipt carries the
+header as well, which holds the request that was signed. Source: docs/protocol.md, receipts.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 import orjson
 
@@ -23,30 +27,100 @@ from verifier.wire import JsonObject, JsonValue
 
 _REFUSAL_MEMBERS = (
     "leaseId", "ticketId", "holder", "holderName", "conflict", "conflicts", "ahead", "waitingOn", "cycle",
-    "acquireOrder", "searchBounded", "stampede", "delayUntilMs", "retryAfterMs", "endedSeq",
+    "acquireOrder", "searchBounded", "stampede", "delayUntilMs", "retryAfterMs", "endedSeq", "index",
 )  # fmt: skip
+_OK = 200
+_HEADER_TYPE = full_type("batch.received")
+_HEADER_MARK = _HEADER_TYPE.encode()
+
+Path: TypeAlias = Sequence[bytes]
 
 
-def render(leaf: bytes, signature: bytes, checkpoint: bytes, path: Sequence[bytes], *, key_id: str) -> bytes:
+class Proven(NamedTuple):
+    """An entry as it leaves the house: its leaf, our signature over it, and its path in the tree of some checkpoint."""
+
+    leaf: bytes
+    signature: bytes
+    path: tuple[bytes, ...]
+
+
+def count_of(leaf: bytes) -> int:
+    """Return how many entries of commands follow a batch's header; 0 for every other entry."""
+    value: JsonObject = orjson.loads(leaf) if _HEADER_MARK in leaf else {}
+    count = value["count"] if value.get("type") == _HEADER_TYPE else 0
+    assert isinstance(count, int), "the table says so"
+    return count
+
+
+def header_of(leaf: bytes) -> int | None:
+    """Return the number of the header of the batch that an entry is a command of; None for every other entry."""
+    request = orjson.loads(leaf).get("request")
+    header = request.get("batch") if isinstance(request, dict) else None
+    return header if isinstance(header, int) else None
+
+
+def render(
+    leaf: bytes,
+    signature: bytes,
+    checkpoint: bytes,
+    path: Path,
+    *,
+    key_id: str,
+    header: tuple[bytes, Path] | None = None,
+) -> bytes:
     """Return the receipt file: exactly the member `receipt` of an answer.
 
     A DSSE envelope over the leaf, with a C2SP tlog-proof beside the signature. `path` proves the leaf in the tree of
-    the note `checkpoint`; `key_id` names the key that made `signature`.
+    the note `checkpoint`; `key_id` names the key that made `signature`. An entry of a batch's command comes with the
+    leaf of the batch's `header`, and its path in the same tree.
     """
-    return _render(orjson.loads(leaf)["seq"], leaf, signature, checkpoint, path, key_id)
+    receipt = _render(orjson.loads(leaf)["seq"], leaf, signature, checkpoint, path, key_id)
+    if header is None:
+        return receipt
+    return b'%b,"batch":{"leaf":%b,"path":%b}}' % (receipt[:-1], _base64s(header[:1])[1:-1], _base64s(header[1]))
 
 
-def answer(leaf: bytes, signature: bytes, checkpoint: bytes, path: Sequence[bytes], *, key_id: str) -> bytes:
+def answer(leaf: bytes, signature: bytes, checkpoint: bytes, path: Path, *, key_id: str) -> bytes:
     """Return the body of the HTTP answer to the request that caused `leaf`."""
     value: JsonObject = orjson.loads(leaf)
-    facts = refusal_of(value) if "error" in value else {"ok": True, **_FACTS[str(value["type"])](value)}
     receipt = _render(value["seq"], leaf, signature, checkpoint, path, key_id)
-    return b'%b,"receipt":%b}' % (orjson.dumps(facts)[:-1], receipt)
+    return b'%b,"receipt":%b}' % (orjson.dumps(facts_of(value))[:-1], receipt)
 
 
-def _render(
-    seq: JsonValue, leaf: bytes, signature: bytes, checkpoint: bytes, path: Sequence[bytes], key_id: str
-) -> bytes:
+def batch_answer(entries: Sequence[Proven], checkpoint: bytes, *, key_id: str) -> bytes:
+    """Return the body of the HTTP answer to a batch: `entries` are its header and the entry of each command, in order.
+
+    A bare batch gets no direct signatures: its receipts rest on the checkpoint alone.
+    """
+    header: JsonObject = orjson.loads(entries[0].leaf)
+    results = [_result_of(orjson.loads(entry.leaf)) for entry in entries[1:]]
+    is_ok = all(result["ok"] for result in results)
+    said = orjson.dumps({"ok": is_ok, "results": results})
+    around = orjson.dumps({"checkpoint": checkpoint.decode(), "index": header["seq"], "keyid": key_id})
+    leaves = _base64s([entry.leaf for entry in entries])
+    signatures = _base64s([] if header.get("isBare") else [entry.signature for entry in entries])
+    paths = b",".join(_base64s(entry.path) for entry in entries)
+    batch = b'%b,"leaves":%b,"signatures":%b,"paths":[%b]}' % (around[:-1], leaves, signatures, paths)
+    return b'%b,"batch":%b}' % (said[:-1], batch)
+
+
+def facts_of(leaf: JsonObject) -> JsonObject:
+    """Return what an answer says beside its receipt."""
+    return refusal_of(leaf) if "error" in leaf else {"ok": True, **_FACTS[str(leaf["type"])](leaf)}
+
+
+def _result_of(leaf: JsonObject) -> JsonObject:
+    """Return what the answer to a batch says of one command: what a single answer says, with its status and number."""
+    status = BY_NAME[str(leaf["error"])].status if "error" in leaf else _OK
+    return {**facts_of(leaf), "status": status, "seq": leaf["seq"]}
+
+
+def _base64s(values: Sequence[bytes]) -> bytes:
+    """Return a JSON list of base64 texts."""
+    return b"[%b]" % b",".join(b'"%b"' % b2a_base64(value, newline=False) for value in values)
+
+
+def _render(seq: JsonValue, leaf: bytes, signature: bytes, checkpoint: bytes, path: Path, key_id: str) -> bytes:
     """Return the receipt's JSON. Base64 needs no escape, and what surrounds the path is made once for each note."""
     assert isinstance(seq, int), "a leaf carries its number"
     before, after = _proof_around(checkpoint)
@@ -84,6 +158,7 @@ def lease_of(leaf: JsonObject) -> JsonObject:
         "ttlMs": leaf["ttlMs"],
         "grantedAtMs": leaf.get("grantedAtMs", leaf["timeMs"]),
         "expiresAtMs": leaf["expiresAtMs"],
+        **_told(leaf, ("endsIfIdleAtMs",)),
     }
 
 
@@ -156,7 +231,28 @@ def _scheme(leaf: JsonObject) -> JsonObject:
 
 
 def _agent(leaf: JsonObject) -> JsonObject:
-    return {"agent": {name: leaf[member] for name, member in (("did", "agent"), ("name", "name")) if member in leaf}}
+    return {"agent": {"did": leaf["agent"], **_told(leaf, ("name", "agentCustody"))}}
+
+
+def _operator(leaf: JsonObject) -> JsonObject:
+    return {"operator": {"did": leaf["operator"], **_told(leaf, ("name",))}}
+
+
+def _apikey(leaf: JsonObject) -> JsonObject:
+    return {"apikey": _told(leaf, ("keyDigest", "kind", "agent", "name"))}
+
+
+def _session(leaf: JsonObject) -> JsonObject:
+    told = _told(leaf, ("name", "verbs", "scope", "expiresAtMs", "endsIfIdleAtMs"))
+    return {"session": {"did": leaf["actor"], "agent": leaf["principal"], **told}}
+
+
+def _seen(leaf: JsonObject) -> JsonObject:
+    return {"session": {"did": leaf["actor"], **_told(leaf, ("endsIfIdleAtMs", "activity"))}}
+
+
+def _closed(leaf: JsonObject) -> JsonObject:
+    return {"closed": _told(leaf, ("session", "openedSeq", "leases", "tickets", "reason", "endedSeq"))}
 
 
 _FACTS: Mapping[str, Callable[[JsonObject], JsonObject]] = MappingProxyType(
@@ -176,7 +272,15 @@ _FACTS: Mapping[str, Callable[[JsonObject], JsonObject]] = MappingProxyType(
         full_type("lease.broken"): _broken,
         full_type("break.repeated"): _broken,
         full_type("scheme.set"): _scheme,
+        full_type("operator.added"): _operator,
+        full_type("operator.removed"): _operator,
         full_type("agent.added"): _agent,
         full_type("agent.removed"): _agent,
+        full_type("apikey.issued"): _apikey,
+        full_type("apikey.revoked"): _apikey,
+        full_type("session.opened"): _session,
+        full_type("session.seen"): _seen,
+        full_type("session.closed"): _closed,
+        full_type("closing.repeated"): _closed,
     }
 )

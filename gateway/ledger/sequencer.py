@@ -4,9 +4,9 @@ House rules of this file:
 
 * One task owns the tail. Others hand it commands through a bounded line and wait; when the line is full they are
   told so (`Busy`). A waiter that goes away abandons its answer and nothing else.
-* A batch is what has arrived when the writer is free, at most BATCH_MAX, as far as it is decided in DECIDE_MS_MAX; the
-  rest stands at the front of the line again. The writer turns the loop a few times to let in what lies in the sockets,
-  and never waits for a clock.
+* A batch is what has arrived when the writer is free, about BATCH_MAX commands, as far as it is decided in
+  DECIDE_MS_MAX; the rest stands at the front of the line again. Commands that came as one request are not divided. The
+  writer turns the loop a few times to let in what lies in the sockets, and never waits for a clock.
 * Decide, hash and sign on the loop's thread; look up and commit on one named thread. Nobody can cancel a COMMIT there.
 * Commit, then sign, then answer. What was not committed has not happened, so nothing of it is signed or shown, and
   `confirmed` moves only after both. Signatures go into the store with the next batch, at idle, or at stop; until then
@@ -36,7 +36,7 @@ from gateway.core.dispute import disputed
 from gateway.core.intake import SignedRequest
 from gateway.core.opening import Cause, start_steps
 from gateway.core.outcome import Replay, Unreceipted
-from gateway.core.state import COLD_PREFIXES, EXPENDABLE_PREFIXES, Change, Parameters, Record, decode_record
+from gateway.core.state import COLD_PREFIXES, EXPENDABLE_PREFIXES, Change, Parameters, Record, Session, decode_record
 from gateway.errors import Busy, Fatal, HeadMoved, Unknown
 from gateway.ledger.checkpoint import check_release, sign_batch
 from gateway.ledger.history import Answer, Book, Confirmed, open_book, stored_answer
@@ -99,6 +99,7 @@ class Counters:
     recoveries: int = 0
     abandoned: int = 0
     forgotten: int = 0
+    shared_sessions: int = 0
 
 
 class Sequencer:
@@ -449,10 +450,11 @@ class Sequencer:
         signed = sign_batch(self._signer, head.size, head.root, batch.leaves)
         self._mark("signed", len(batch.leaves))
         at = self.counters.batches % len(batch.leaves)
-        check_release(self._signer, growth, batch.first_seq + at, batch.leaves[at], signed.signatures[at])
+        check_release(self._signer, growth, batch.first_seq, batch.leaves, signed.signatures, at)
         book.head, book.edge, book.unsaved = head, growth.edge, [signed]
         assert turn.sealing is not None, "what was stored was sealed"
         book.seal.take(turn.sealing)
+        self._note_shared(book.live, batch.changes)
         book.live.apply(batch.changes)
         self._carried.clear()
         self._clock.seen(head.time_ms)
@@ -465,6 +467,17 @@ class Sequencer:
         self.entries.update(map(type_of, batch.leaves))
         self._mark("checked", len(batch.leaves))
         return signed
+
+    def _note_shared(self, before: Live, changes: Sequence[Change]) -> None:
+        """Tell the operator once of each session whose requests show that two processes have its key."""
+        for key, record, _ in changes:
+            if isinstance(record, Session) and record.shared_seq is not None:
+                earlier = before.get(key)
+                if not isinstance(earlier, Session) or earlier.shared_seq != record.shared_seq:
+                    self.counters.shared_sessions += 1
+                    _log.warning(
+                        "two processes use the key of session %s, as entry %d shows", record.did, record.shared_seq
+                    )
 
     async def _replays(self, batch: Batch) -> dict[int, Answer]:
         """Return the answers of earlier batches that this one repeats, as far as they can be read."""

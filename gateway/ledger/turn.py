@@ -19,6 +19,7 @@ from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.history import Answer, Book
 from gateway.ledger.line import Waiting
 from gateway.ledger.live import Looked
+from gateway.ledger.receipts import Proven, count_of
 from gateway.ledger.seal import Sealing
 from gateway.ledger.tree import Growth
 from gateway.store.contract import RecordChange, SignedBatch, StoredBatch, StoredHead
@@ -163,14 +164,21 @@ def result_of(
     if seq < batch.first_seq:
         return replays.get(seq) or Busy("answer_unreadable")
     assert signed is not None, "what is in this batch was signed"
-    at = seq - batch.first_seq
+    head = _proven(turn, signed, seq)
+    rest = [_proven(turn, signed, seq + 1 + at) for at in range(count_of(head.leaf))]
     return Answer(
         seq=seq,
         status=outcome.status,
-        leaf=batch.leaves[at],
-        signature=signed.signatures[at],
+        leaf=head.leaf,
+        signature=head.signature,
         key_id=key_id,
         checkpoint=signed.note,
-        path=turn.growth.path(seq),
+        path=head.path,
         is_replay=isinstance(outcome, Replay),
+        rest=tuple(rest),
     )
+
+
+def _proven(turn: Turn, signed: SignedBatch, seq: int) -> Proven:
+    at = seq - turn.batch.first_seq
+    return Proven(turn.batch.leaves[at], signed.signatures[at], turn.growth.path(seq))
