@@ -10,7 +10,7 @@ Source: docs/protocol.md 27.4, 27.5; coordination.md §2.
 from __future__ import annotations
 
 from gateway.core import refusal
-from gateway.core.agent import is_operator
+from gateway.core.authority import is_operator
 from gateway.core.holding import conflict_members, end_lease
 from gateway.core.intake import SignedRequest
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing

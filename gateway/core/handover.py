@@ -10,7 +10,7 @@ Source: docs/protocol.md 27.1 to 27.3; security.md §11.
 from __future__ import annotations
 
 from gateway.core import refusal
-from gateway.core.agent import is_operator
+from gateway.core.authority import is_operator, is_outside_scope
 from gateway.core.deadlock import Search
 from gateway.core.denial import denial, held
 from gateway.core.holding import (
@@ -35,27 +35,34 @@ _NOTHING: JsonObject = {}
 
 
 def transfer(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    """Offer a live lease to another actor; a new offer takes the place of the one before."""
+    """Offer a live lease to another actor; a new offer takes the place of the one before.
+
+    To whom does not matter: whoever is not in force here can't accept.
+    """
+    by_operator = is_operator(draft, request.actor)
+    if not by_operator and is_outside_scope(draft, request, "transfer", (), None, context):
+        return _not_offered(request, refusal.OUTSIDE_SCOPE)
     if draft.get(DISPUTE_KEY) is not None:
         return _not_offered(request, refusal.LEDGER_DISPUTED)
     found = find_lease(draft, request.text("leaseId"), context.t_ms)
-    to_did = request.text("toDid")
-    step = LIFECYCLE[found.standing, _offer_event(draft, request, found, to_did)]
+    step = LIFECYCLE[found.standing, _offer_event(request, found, by_operator=by_operator)]
     if step.refusal is not None:
         return _not_offered(request, step.refusal, found.ended_seq(request.actor))
     lease = found.lease
     assert step.entry is not None and lease is not None, "only a live lease is offered"
-    by_operator = is_operator(draft, request.actor)  # of its own lease too: the signature counts
-    offer = Handover(lease.lease_id, to_did, request.actor, context.seq, by_operator)
+    offer = Handover(lease.lease_id, request.text("toDid"), request.actor, context.seq, by_operator)
     draft.put(handover_key(lease.lease_id), offer)
     return granted(step.entry, _asked(request) | {"holder": lease.holder, "grantSeq": lease.grant_seq})
 
 
 def accept(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     """Take over a lease that was offered to the actor, unless something stands in its way."""
+    found = find_lease(draft, request.text("leaseId"), context.t_ms)
+    names = () if found.lease is None else found.lease.resources
+    if is_outside_scope(draft, request, "lease", names, request.number("ttlMs"), context):
+        return _not_accepted(request, refusal.OUTSIDE_SCOPE)
     if draft.get(DISPUTE_KEY) is not None:
         return _not_accepted(request, refusal.LEDGER_DISPUTED)
-    found = find_lease(draft, request.text("leaseId"), context.t_ms)
     offer = handover_at(draft, request.text("leaseId"))
     is_offered = found.lease is None or (offer is not None and offer.to_did == request.actor)
     step = LIFECYCLE[found.standing, Event.ACCEPT if is_offered else Event.ACCEPT_UNOFFERED]
@@ -63,7 +70,9 @@ def accept(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         return _not_accepted(request, step.refusal, found.ended_seq(request.actor))
     lease = found.lease
     assert step.entry is not None and lease is not None and offer is not None, "only a live lease is handed over"
-    if is_too_many(draft, request.principal, len(lease.resources), context):
+    # Between keys of one principal nothing is added: what is handed over counts for it already.
+    more = 0 if request.principal == lease.principal else len(lease.resources)
+    if is_too_many(draft, request.principal, more, context):
         return _not_accepted(request, refusal.TOO_MANY_HELD)
     ask = ask_of(draft, request.actor, lease.resources, lease.mode)
     way = _way_past(draft, ask, lease, offer, context)
@@ -76,12 +85,12 @@ def accept(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     return _hand_over(step.entry, draft, request, ask, lease, offer, context)
 
 
-def _offer_event(draft: Draft, request: SignedRequest, found: Found, to_did: str) -> Event:
-    if found.holder != request.actor and not is_operator(draft, request.actor):
+def _offer_event(request: SignedRequest, found: Found, *, by_operator: bool) -> Event:
+    if found.holder != request.actor and not by_operator:
         return Event.TRANSFER_BY_OTHER
     if found.lease is not None and found.lease.fencing_token != request.number("seenToken"):
         return Event.TRANSFER_STALE
-    return Event.TRANSFER_TO_HOLDER if found.holder == to_did else Event.TRANSFER
+    return Event.TRANSFER_TO_HOLDER if found.holder == request.text("toDid") else Event.TRANSFER
 
 
 def _asked(request: SignedRequest) -> JsonObject:
@@ -125,7 +134,7 @@ def _hand_over(
         on_behalf_of=request.on_behalf_of,
         ttl_ms=request.number("ttlMs"),
         hold_until_ms=lease.hold_until_ms,
-        giver=lease.principal,
+        giver=lease.principal,  # trust is lost by principals; the entry names the key that gave
     )
     members: JsonObject = {"giver": lease.holder, "offerSeq": offer.seq}
-    return granted(entry, lease_members(after, ask) | named_again(lease) | members)
+    return granted(entry, lease_members(draft, after, ask, context) | named_again(lease) | members)

@@ -1,7 +1,7 @@
 """How a lease begins and ends: the records that go with it, whatever the reason.
 
 Every beginning has a new id and a new token, so that one token is one lease; every end is remembered for a day. Who may
-begin or end one is decided elsewhere (`lease.py`, `wait.py`, `handover.py`, `breaking.py`, `expiry.py`).
+begin or end one is decided elsewhere (`lease.py`, `wait.py`, `handover.py`, `breaking.py`, `expiry.py`, `windup.py`).
 
 Source: docs/protocol.md 7, 8.1.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from gateway.core.authority import idle_end
 from gateway.core.lifecycle import Standing
 from gateway.core.outcome import Context
 from gateway.core.resource import Ask, ask_again, claims_near, end_ms, lock_delay_ms, scheme_rows
@@ -22,6 +23,7 @@ from gateway.core.state import (
     Ended,
     Lease,
     Principal,
+    View,
     agent_at,
     counter_at,
     delay_key,
@@ -33,12 +35,13 @@ from gateway.core.state import (
     lease_key,
     principal_at,
     principal_key,
+    session_at,
     wait_key,
 )
-from gateway.core.terms import by
+from gateway.core.terms import by, held_behind
 from verifier.wire import JsonObject
 
-How = Literal["released", "expired", "broken", "transferred", "changed"]
+How = Literal["released", "expired", "broken", "transferred", "changed", "returned"]
 ABNORMAL = frozenset({"expired", "broken"})
 
 
@@ -81,14 +84,17 @@ def begin_lease(
     return lease
 
 
-def end_lease(draft: Draft, lease: Lease, how: How, context: Context) -> JsonObject:
-    """Take a lease away and remember how it ended; return the member `delayUntilMs` when others are kept out now."""
+def end_lease(draft: Draft, lease: Lease, how: How, context: Context, *, is_delayed: bool = False) -> JsonObject:
+    """Take a lease away and remember how it ended; return the member `delayUntilMs` when others are kept out now.
+
+    `is_delayed` says so of one that was given back, where that depends on who ended its holder.
+    """
     until_ms = context.t_ms + context.parameters.idempotency_ms
     draft.delete(lease_key(lease.lease_id))
     draft.put(ended_key(lease.lease_id), Ended(lease.holder, how, context.seq, until_ms))
     if draft.get(handover_key(lease.lease_id)) is not None:
         draft.delete(handover_key(lease.lease_id))
-    delay_ms = lock_delay_ms(ask_again(draft, lease), context.parameters) if how in ABNORMAL else 0
+    delay_ms = lock_delay_ms(ask_again(draft, lease), context.parameters) if is_delayed or how in ABNORMAL else 0
     if delay_ms == 0:
         _count_held(draft, lease, -len(lease.resources), context)
         return {}
@@ -118,7 +124,7 @@ def _count_held(draft: Draft, claim: Lease | Delay, change: int, context: Contex
     draft.put(principal_key(claim.principal), now)
 
 
-def lease_members(lease: Lease, ask: Ask) -> JsonObject:
+def lease_members(draft: Draft, lease: Lease, ask: Ask, context: Context) -> JsonObject:
     """Return what every entry says about a lease that goes on; `ask` is what it stands for."""
     return {
         "resources": list(lease.resources),
@@ -129,6 +135,7 @@ def lease_members(lease: Lease, ask: Ask) -> JsonObject:
         "ttlMs": lease.ttl_ms,
         "expiresAtMs": lease.expires_at_ms,
         "holdUntilMs": lease.hold_until_ms,
+        **idle_end(draft, lease.holder, lease.expires_at_ms, context),
     }
 
 
@@ -162,7 +169,7 @@ def find_lease(draft: Draft, lease_id: str, t_ms: int) -> Found:
 
 
 def is_too_many(draft: Draft, principal: str, names: int, context: Context) -> bool:
-    """Say whether `names` more would be more than one principal may hold and keep closed.
+    """Say whether `names` more would be more than a principal and its sessions may together hold and keep closed.
 
     A delay that is over does not count, whether or not it is let go already.
     """
@@ -171,16 +178,30 @@ def is_too_many(draft: Draft, principal: str, names: int, context: Context) -> b
 
 
 def _over(draft: Draft, principal: str, t_ms: int) -> Iterator[Delay]:
-    """Yield the delays of a principal that have ended and are not let go yet."""
-    for claim in claims_near(draft, by(principal)):
-        if isinstance(claim, Delay) and t_ms >= end_ms(draft, claim):
-            yield claim
+    """Yield the delays of a principal and its sessions that have ended and are not let go yet."""
+    for term in (by(principal), held_behind(principal)):
+        for claim in claims_near(draft, term):
+            if isinstance(claim, Delay) and claim.principal == principal and t_ms >= end_ms(draft, claim):
+                yield claim
+
+
+def label_of(view: Draft | View, did: str) -> str | None:
+    """Return how people call a key: the label of an agent, or of a session, else of the agent it acts for.
+
+    A label is never an identity. A key can have been one thing before it became the other: what is in force counts.
+    """
+    agent, session = agent_at(view, did), session_at(view, did)
+    if session is not None and (session.is_open or agent is None):
+        if session.name is not None:
+            return session.name
+        agent = agent_at(view, session.principal)
+    return None if agent is None else agent.name
 
 
 def conflict_members(view: Draft, lease: Lease, resource: str, held_as: str) -> JsonObject:
     """Return who holds what was asked for: the members `holder`, `holderName` (if it has a label) and `conflict`."""
-    agent = agent_at(view, lease.holder)
-    name: JsonObject = {"holderName": agent.name} if agent is not None and agent.name is not None else {}
+    label = label_of(view, lease.holder)
+    name: JsonObject = {} if label is None else {"holderName": label}
     conflict: JsonObject = {
         "leaseId": lease.lease_id,
         "resource": resource,

@@ -10,6 +10,7 @@ Source: docs/protocol.md 7, 8.
 from __future__ import annotations
 
 from gateway.core import refusal, wait
+from gateway.core.authority import is_outside_scope
 from gateway.core.denial import denial
 from gateway.core.holding import (
     Found,
@@ -51,6 +52,8 @@ _EXCLUDING = MODES[-1]  # shares with nothing, so that everything which overlaps
 def acquire(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     """Grant all of the set, extend the actor's lease on the identical set, queue, or say what is in the way."""
     ask = ask_of(draft, request.actor, request.resources, request.text("mode"))
+    if is_outside_scope(draft, request, "lease", ask.resources, request.number("ttlMs"), context):
+        return _not_acquired(request, ask, refusal.OUTSIDE_SCOPE)
     why = _unfit(draft, ask)
     if why is not None:
         return _not_acquired(request, ask, why)
@@ -72,7 +75,12 @@ def acquire(draft: Draft, request: SignedRequest, context: Context) -> Decision:
 
 
 def renew(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    """Extend a live lease of the actor by its id, or change its mode; a lease that ended is never brought back."""
+    """Extend a live lease of the actor by its id, or change its mode; a lease that ended is never brought back.
+
+    Its names were in the actor's scope when it was granted, and a scope never changes; how long it lasts is asked anew.
+    """
+    if is_outside_scope(draft, request, "lease", (), request.number("ttlMs"), context):
+        return _not_renewed(request, refusal.OUTSIDE_SCOPE)
     if draft.get(DISPUTE_KEY) is not None:
         return _not_renewed(request, refusal.LEDGER_DISPUTED)
     found = find_lease(draft, request.text("leaseId"), context.t_ms)
@@ -141,7 +149,7 @@ def _grant(draft: Draft, request: SignedRequest, ask: Ask, context: Context) -> 
         ttl_ms=request.number("ttlMs"),
         hold_until_ms=context.t_ms + max_hold_ms(ask, context.parameters),
     )
-    return granted(step.entry, lease_members(lease, ask))
+    return granted(step.entry, lease_members(draft, lease, ask, context))
 
 
 def _is_hold_exceeded(draft: Draft, lease: Lease, context: Context) -> bool:
@@ -157,7 +165,7 @@ def _prolong(entry: str, draft: Draft, request: SignedRequest, ask: Ask, lease: 
     longer = lease._replace(ttl_ms=ttl_ms, expires_at_ms=max(lease.expires_at_ms, context.t_ms + ttl_ms))
     draft.put(lease_key(lease.lease_id), longer)
     again: JsonObject = {"grantedAtMs": lease.granted_at_ms, "grantSeq": lease.grant_seq}
-    return granted(entry, lease_members(longer, ask) | again)
+    return granted(entry, lease_members(draft, longer, ask, context) | again)
 
 
 def _change(entry: str, draft: Draft, request: SignedRequest, lease: Lease, context: Context) -> Decision:
@@ -181,7 +189,7 @@ def _change(entry: str, draft: Draft, request: SignedRequest, lease: Lease, cont
         ttl_ms=request.number("ttlMs"),
         hold_until_ms=lease.hold_until_ms,
     )
-    return granted(entry, lease_members(after, ask) | named_again(lease))
+    return granted(entry, lease_members(draft, after, ask, context) | named_again(lease))
 
 
 def _release_by_id(draft: Draft, request: SignedRequest, context: Context) -> Decision:

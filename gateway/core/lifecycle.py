@@ -33,6 +33,7 @@ class Standing(Enum):
     BROKEN = "broken"
     TRANSFERRED = "transferred"
     CHANGED = "changed"
+    RETURNED = "returned"
 
     __hash__ = object.__hash__  # a member is its name; the hash of its text takes a call each time
 
@@ -65,6 +66,7 @@ class Event(Enum):
     BREAK_STALE = "an operator breaks it, having seen another token"
     BREAK_BY_OTHER = "one who is no operator breaks it"
     END_REACHED = "time reaches the effective end"
+    HOLDER_ENDED = "its session or agent ended"
     HOLIDAY = "a holiday begins"
 
     __hash__ = object.__hash__
@@ -86,6 +88,7 @@ _LATE: Mapping[Standing, Refusal] = {
     Standing.BROKEN: refusal.LEASE_BROKEN,
     Standing.TRANSFERRED: refusal.LEASE_TRANSFERRED,
     Standing.CHANGED: refusal.LEASE_CHANGED,
+    Standing.RETURNED: refusal.LEASE_RETURNED,
 }
 _GRANT = Step("lease.granted", None, Standing.LIVE)
 _HELD = refusal.LEASE_HELD
@@ -131,7 +134,12 @@ _ROWS: Mapping[Event, Row] = {
     Event.ACQUIRE_BY_OTHER: _granted_but(LIVE=_HELD, TRANSFERRED=_HELD, CHANGED=_HELD),
     Event.ACQUIRE_SHARING_BY_OTHER: _granted_but(CHANGED=_HELD),
     Event.ACQUIRE_DELAYED_BY_OTHER: _granted_but(
-        LIVE=_HELD, EXPIRED=refusal.LOCK_DELAYED, BROKEN=refusal.LOCK_DELAYED, TRANSFERRED=_HELD, CHANGED=_HELD
+        LIVE=_HELD,
+        EXPIRED=refusal.LOCK_DELAYED,
+        BROKEN=refusal.LOCK_DELAYED,
+        RETURNED=refusal.LOCK_DELAYED,
+        TRANSFERRED=_HELD,
+        CHANGED=_HELD,
     ),
     Event.RENEW_BY_HOLDER: _by_id("renewal.refused", _stays("lease.renewed")),
     Event.CHANGE_BY_HOLDER: _by_id("renewal.refused", Step("lease.changed", None, Standing.CHANGED)),
@@ -164,6 +172,7 @@ _ROWS: Mapping[Event, Row] = {
     Event.BREAK_STALE: _TOKEN_STALE,
     Event.BREAK_BY_OTHER: _each("break.refused", refusal.OPERATOR_REQUIRED),
     Event.END_REACHED: {**_each(None, None), Standing.LIVE: Step("lease.expired", None, Standing.EXPIRED)},
+    Event.HOLDER_ENDED: {**_each(None, None), Standing.LIVE: Step("lease.returned", None, Standing.RETURNED)},
     Event.HOLIDAY: _each(None, None),
 }
 

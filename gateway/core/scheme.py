@@ -11,7 +11,7 @@ from __future__ import annotations
 import unicodedata
 
 from gateway.core import refusal
-from gateway.core.agent import is_operator
+from gateway.core.authority import is_operator
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.resource import DEFAULT_CLASS, is_any_live

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gateway.core import refusal
+from gateway.core.authority import operator_share
 from gateway.core.deadlock import Graph, find_cycle
 from gateway.core.denial import held, queue_full_members
 from gateway.core.holding import begin_lease, is_too_many, lease_members
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.refusal import Refusal
-from gateway.core.resource import Ask, ask_again, end_ms, keys_of, max_hold_ms, own_tickets, way_of
+from gateway.core.resource import Ask, ask_again, claims_near, end_ms, keys_of, max_hold_ms, own_tickets, way_of
 from gateway.core.settle import end_ticket, position
 from gateway.core.state import (
     DISPUTE_KEY,
@@ -32,11 +33,10 @@ from gateway.core.state import (
     ticket_at,
     ticket_key,
 )
-from gateway.core.terms import TICKETS, filed_under, of_operator
+from gateway.core.terms import TICKETS, filed_under, of_operator, waited_behind, waited_by
 from verifier.wire import JsonObject
 
 ACCEPTED = 202
-OPERATOR_SHARE = 4  # of each bound, one part for those that one operator answers for
 _NOTHING: JsonObject = {}
 
 
@@ -88,7 +88,7 @@ def claim(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         ttl_ms=ticket.ttl_ms,
         hold_until_ms=context.t_ms + max_hold_ms(ask, context.parameters),
     )
-    return granted("lease.claimed", lease_members(lease, ask) | _named(ticket))
+    return granted("lease.claimed", lease_members(draft, lease, ask, context) | _named(ticket))
 
 
 def cancel(draft: Draft, request: SignedRequest, context: Context) -> Decision:
@@ -116,9 +116,9 @@ def _double(draft: Draft, ask: Ask, context: Context) -> Ticket | None:
 def _is_full(draft: Draft, request: SignedRequest, ask: Ask, context: Context) -> bool:
     """Say whether a bound of the line is reached: of a name, of the principal, of its operator, or of all together."""
     numbers, operator = context.parameters, request.on_behalf_of
-    share = max(1, numbers.queue_total // OPERATOR_SHARE)
-    name_share = max(1, numbers.queue_per_resource // OPERATOR_SHARE)
-    if sum(1 for _ in own_tickets(draft, ask.actor, context.t_ms)) >= numbers.queue_per_principal:
+    share = operator_share(draft, numbers.queue_total)
+    name_share = operator_share(draft, numbers.queue_per_resource)
+    if sum(1 for _ in _behind(draft, request.principal, context)) >= numbers.queue_per_principal:
         return True
     if _has(draft, TICKETS, numbers.queue_total, context) or _has(draft, of_operator(operator), share, context):
         return True
@@ -138,11 +138,16 @@ def _has(draft: Draft, term: str, bound: int, context: Context) -> bool:
     return len(draft.near(term)) >= bound and sum(1 for _ in _live(draft, term, context)) >= bound
 
 
+def _behind(draft: Draft, principal: str, context: Context) -> Iterator[Ticket]:
+    """Yield the live tickets of a principal and of its sessions."""
+    for term in (waited_by(principal), waited_behind(principal)):
+        yield from (one for one in _live(draft, term, context) if one.principal == principal)
+
+
 def _live(draft: Draft, term: str, context: Context) -> Iterator[Ticket]:
-    for key in draft.near(term):
-        ticket = draft.get(key)
-        if isinstance(ticket, Ticket) and context.t_ms < end_ms(draft, ticket):
-            yield ticket
+    for claim in claims_near(draft, term):
+        if isinstance(claim, Ticket) and context.t_ms < end_ms(draft, claim):
+            yield claim
 
 
 def _join(draft: Draft, request: SignedRequest, ask: Ask, context: Context) -> Ticket:

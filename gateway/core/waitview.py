@@ -1,7 +1,8 @@
 """Pictures for people and pollers: who holds what, what is kept free, who is in line, was refused, waits for whom.
 
 A projection of records, and nothing else: it writes nothing and proves nothing. What has lapsed is left out, although
-its entry may not be written yet; a refusal counts as waiting for `wait_edge_ms`.
+its entry may not be written yet, and so are the leases and tickets of a session whose time has come; a refusal counts
+as waiting for `wait_edge_ms`.
 
 Strangers may look, on the thread that decides. So the live records are walked through once for a `Scene`, which serves
 every reader until the head moves, and what is made of it has at most ROWS_MAX rows with ITEMS_MAX leases, delays and
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Protocol
 
+from gateway.core.holding import label_of
 from gateway.core.resource import DEFAULT_CLASS, claims_near, keys_of, lapse_ms
 from gateway.core.state import (
     CLAIMS,
@@ -28,15 +30,16 @@ from gateway.core.state import (
     Lease,
     Parameters,
     Record,
+    Session,
     Ticket,
     View,
     Waits,
-    agent_at,
     counter_at,
     edge_at,
     handover_at,
     principal_at,
     scheme_at,
+    session_at,
 )
 from gateway.core.terms import TICKETS, filed_under, met_by
 from verifier.entries import key_of, may_share, overlaps, scheme_of
@@ -66,13 +69,15 @@ class Scene:
     """What was live at one head at `t_ms`: leases by holder, and by whom they are offered to, oldest token first;
     refusals by resource, the longest first; tickets, lowest number first; delays, the earliest begun first.
 
-    It counts as long as `view` stands at that head: what is on a resource is looked up there. `leases`, `held` and
-    `waits` are totals: live leases, the resources they name, refusals that count as waiting.
+    It counts as long as `view` stands at that head: what is on a resource is looked up there. `gone` are the sessions
+    whose time has come and whose end is not written yet. `leases`, `held` and `waits` are totals: live leases, the
+    resources they name, refusals that count as waiting.
     """
 
     view: View
     t_ms: int
     holiday_ms: int
+    gone: frozenset[str]
     by_holder: dict[str, list[Lease]]
     by_receiver: dict[str, list[Lease]]
     waiting: dict[str, list[Waits]]
@@ -85,8 +90,10 @@ class Scene:
     is_short: bool = False  # not every wait was followed in search of pairs
 
     def is_live(self, claim: Claim) -> bool:
-        """Say whether the effective end of a lease, delay or ticket has not come."""
-        return self.t_ms < max(lapse_ms(claim), self.holiday_ms)
+        """Say whether the effective end of a lease, delay or ticket has not come. A delay outlives its session."""
+        if self.t_ms >= max(lapse_ms(claim), self.holiday_ms):
+            return False
+        return claim.holder not in self.gone or isinstance(claim, Delay)
 
 
 class _Lens:
@@ -139,7 +146,8 @@ def _is_tree(term: str) -> bool:
 def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
     """Walk through the live records once."""
     holiday_ms = counter_at(shelf, HOLIDAY_KEY)
-    leases = sorted(_live(shelf, t_ms, holiday_ms), key=lambda lease: lease.fencing_token)
+    gone = frozenset(_gone(shelf, t_ms, holiday_ms))
+    leases = sorted(_live(shelf, t_ms, holiday_ms, gone), key=lambda lease: lease.fencing_token)
     offers = {record.lease_id: record for record in shelf.scan("handover/") if isinstance(record, Handover)}
     by_holder: dict[str, list[Lease]] = {}
     by_receiver: dict[str, list[Lease]] = {}
@@ -152,7 +160,9 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
     for one in waits[:WAITS_MAX]:
         waiting.setdefault(one.resource, []).append(one)
     held = sum(len(lease.resources) for lease in leases)
-    scene = Scene(shelf, t_ms, holiday_ms, by_holder, by_receiver, waiting, [], [], len(leases), held, len(waits))
+    scene = Scene(
+        shelf, t_ms, holiday_ms, gone, by_holder, by_receiver, waiting, [], [], len(leases), held, len(waits)
+    )  # fmt: skip
     closed = (record for record in shelf.scan("delay/") if isinstance(record, Delay) and scene.is_live(record))
     scene.delays.extend(sorted(closed, key=lambda delay: delay.seq))
     in_line = (claim for claim in claims_near(shelf, TICKETS) if isinstance(claim, Ticket) and scene.is_live(claim))
@@ -217,14 +227,25 @@ def leases_view(scene: Scene, holder: str) -> JsonObject:
 
 
 def trust_view(view: View, did: str, t_ms: int, parameters: Parameters) -> JsonObject:
-    """Return the trust of a principal in milli-points, and the entry that changed it last, None before the first."""
-    principal = principal_at(view, did, parameters)
-    return {"nowMs": t_ms, "did": did, "trust": principal.trust, "lastSeq": principal.trust_seq}
+    """Return the trust of a principal in milli-points, and the entry that changed it last, None before the first.
+
+    A session has that of the agent it acts for.
+    """
+    session = session_at(view, did)
+    principal = principal_at(view, did if session is None else session.principal, parameters)
+    seen: JsonObject = {"nowMs": t_ms, "did": did, "trust": principal.trust, "lastSeq": principal.trust_seq}
+    return seen | _principal(did, principal.did)
 
 
-def _live(shelf: Shelf, t_ms: int, holiday_ms: int) -> Iterator[Lease]:
+def _gone(shelf: Shelf, t_ms: int, holiday_ms: int) -> Iterator[str]:
+    for record in shelf.scan("session/"):
+        if isinstance(record, Session) and record.is_open and t_ms >= max(record.due_at_ms, holiday_ms):
+            yield record.did
+
+
+def _live(shelf: Shelf, t_ms: int, holiday_ms: int, gone: frozenset[str]) -> Iterator[Lease]:
     for record in shelf.scan("lease/"):
-        if isinstance(record, Lease) and (t_ms < record.expires_at_ms or t_ms < holiday_ms):
+        if isinstance(record, Lease) and t_ms < max(record.expires_at_ms, holiday_ms) and record.holder not in gone:
             yield record
 
 
@@ -328,7 +349,7 @@ def _waiting_row(scene: Scene, resource: str, waits: Waits) -> JsonObject:
         "sinceMs": waits.since_ms,
         "refusedAtMs": waits.refused_at_ms,
     }
-    return row | _name(scene, waits.actor, "actorName") | _as(resource, "resource", waits.resource)
+    return row | _who(scene, waits.actor, waits.principal, "actorName") | _as(resource, "resource", waits.resource)
 
 
 def _delay_row(scene: Scene, delay: Delay) -> JsonObject:
@@ -339,7 +360,7 @@ def _delay_row(scene: Scene, delay: Delay) -> JsonObject:
         "endsAtMs": max(delay.ends_at_ms, scene.holiday_ms),
         "endedSeq": delay.seq,
     }
-    return row | _name(scene, delay.holder, "holderName")
+    return row | _who(scene, delay.holder, delay.principal, "holderName")
 
 
 def _ticket_row(scene: Scene, ticket: Ticket) -> JsonObject:
@@ -357,7 +378,7 @@ def _ticket_row(scene: Scene, ticket: Ticket) -> JsonObject:
     }
     if ticket.claim_by_ms is not None:
         row["claimByMs"] = ticket.claim_by_ms
-    return row | _name(scene, ticket.actor, "actorName")
+    return row | _who(scene, ticket.actor, ticket.principal, "actorName")
 
 
 def _state(ticket: Ticket) -> str:
@@ -382,7 +403,8 @@ def _full_lease_row(scene: Scene, lease: Lease) -> JsonObject:
 def _lease_row(scene: Scene, lease: Lease) -> JsonObject:
     """Return a lease in short. `expiresAtMs` is as printed in its entry, `endsAtMs` what holds during a holiday.
 
-    `offer` says to whom it is offered, if it is, and by which entry.
+    `endsIfIdleAtMs` is when it ends if its session does nothing more, in a holiday too. `offer` says to whom it is
+    offered, if it is, and by which entry.
     """
     row: JsonObject = {
         "leaseId": lease.lease_id,
@@ -396,13 +418,20 @@ def _lease_row(scene: Scene, lease: Lease) -> JsonObject:
     offer = handover_at(scene.view, lease.lease_id)
     if offer is not None:
         row["offer"] = {"offeredTo": offer.to_did, "byOperator": offer.is_operator, "seq": offer.seq}
-    return row | _name(scene, lease.holder, "holderName")
+    session = session_at(scene.view, lease.holder)
+    if session is not None and session.is_open:
+        row["endsIfIdleAtMs"] = max(min(lease.expires_at_ms, session.due_at_ms), scene.holiday_ms)
+    return row | _who(scene, lease.holder, lease.principal, "holderName")
 
 
-def _name(scene: Scene, did: str, member: str) -> JsonObject:
-    """Return the label an operator gave to a key, if any; it is never an identity."""
-    agent = agent_at(scene.view, did)
-    return {member: agent.name} if agent is not None and agent.name is not None else {}
+def _who(scene: Scene, did: str, principal: str, member: str) -> JsonObject:
+    """Return whom a key acts for, if not for itself, and how people call it, under the name `member`."""
+    label = label_of(scene.view, did)
+    return _principal(did, principal) | ({} if label is None else {member: label})
+
+
+def _principal(did: str, principal: str) -> JsonObject:
+    return {} if did == principal else {"principal": principal}
 
 
 # -- who waits for whom ------------------------------------------------------------------------------------------------
