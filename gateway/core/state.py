@@ -150,7 +150,7 @@ class Scheme(NamedTuple):
 class Lease(NamedTuple):
     """A live lease. It exists under its key until the entry that ends it is written.
 
-    `giver` handed it over, and answers for it as well if it runs out until `giver_until_ms`.
+    `giver` is the principal whose key handed it over; it answers for it as well if it runs out until `giver_until_ms`.
     """
 
     lease_id: str
