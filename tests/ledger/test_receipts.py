@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.facts import _FACTS
 from gateway.core.refusal import TABLE
 from gateway.ledger.checkpoint import encode_leaf
-from gateway.ledger.receipts import _FACTS, answer, render
+from gateway.ledger.receipts import answer, render
 from verifier.entries import ENTRY_TYPES
 from verifier.proof import Proof, encode_proof
 from verifier.wire import JsonObject, encode_canonical
