@@ -157,7 +157,10 @@ class _Book:
         return self._is_taken_away(agent.added_seq, agent.removed_seq, "agent.removed", agent=agent.did)
 
     def _is_answered_for(self, agent: Agent, added: Leaf) -> bool:
-        """Say whether the operator is who signed, or who issued the API key that enrolled; and when a trial ends."""
+        """Say whether the operator is who signed, or who issued the API key that enrolled; and when a trial ends.
+
+        Enrolling again by the same trial key adds no days, so the end may be earlier than the entry would have it.
+        """
         if agent.key_digest is None:
             return (added.actor, agent.trial_until_ms) == (agent.operator, None)
         key = apikey_at(self._live, agent.key_digest)
@@ -165,7 +168,8 @@ class _Book:
             return False
         if key.kind != "trial":
             return agent.trial_until_ms is None
-        return (key.used_by, agent.trial_until_ms) == (agent.did, added.time_ms + self._number("trialMs"))
+        until_ms = agent.trial_until_ms
+        return key.used_by == agent.did and until_ms is not None and until_ms <= added.time_ms + self._number("trialMs")
 
     def _is_issued(self, key: ApiKey) -> bool:
         """Say whether the entry issued exactly this API key, and another revoked it later."""

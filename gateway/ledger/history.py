@@ -120,7 +120,7 @@ def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live,
     live = Live(records.items())
     check_records(store, live, head.size)
     seal = Seal(seal_key(signer), [(key, value, due_ms_of(records[key])) for key, value in stored], head.time_ms)
-    # Entry 0 alone bears no seal: it was written before there was a gateway. Its records are the operators it names.
+    # Entry 0 alone bears no seal: it was written before there was a gateway. Its records are what it names.
     if head.size > 1 and not compare_digest(seal.mark(head.size, head.root), head.seal):
         raise Fatal(
             "the records of the store are not those that the last batch left: one was changed, added or deleted by"

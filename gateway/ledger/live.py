@@ -32,6 +32,7 @@ from gateway.core.state import (
     terms_of,
 )
 from gateway.core.terms import Index
+from verifier.entries import rows_of
 from verifier.wire import JsonObject
 
 
@@ -41,13 +42,8 @@ def cold_keys(request: SignedRequest) -> tuple[str, ...]:
         idempotency_key(request.actor, request.idempotency_key),
         nonce_key(request.actor, request.nonce),
     )
-    return (*keys, *_ended_keys(request.body), *(key for one in commands_of(request) for key in _ended_keys(one)))
-
-
-def commands_of(request: SignedRequest) -> list[JsonObject]:
-    """Return the commands of a batch; of anything else, which is its own one command, nothing."""
-    commands = request.body.get("commands")
-    return [one for one in commands if isinstance(one, dict)] if isinstance(commands, list) else []
+    bodies = (request.body, *rows_of(request.body.get("commands")))
+    return (*keys, *(key for body in bodies for key in _ended_keys(body)))
 
 
 def _ended_keys(body: JsonObject) -> tuple[str, ...]:

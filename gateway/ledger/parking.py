@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gateway.core.authority import operator_share
 from gateway.core.resource import end_ms
 from gateway.core.state import HOLIDAY_KEY, Change, Parameters, Record, Ticket, View, counter_at, ticket_at, ticket_key
 from gateway.errors import Busy
@@ -49,7 +50,10 @@ class Spot:
 
 
 class Parking:
-    """The parked claims, at most one for a ticket. `limit` bounds them all, a quarter of it those of one operator."""
+    """The parked claims, at most one for a ticket. `limit` bounds them all.
+
+    Those of one operator have a quarter of it where there are four operators or more, all of it where there is one.
+    """
 
     def __init__(self, limit: int = PARKED_MAX) -> None:
         self.tally = Tally()
@@ -79,7 +83,7 @@ class Parking:
         key, operator = ticket_key(spot.ticket.ticket_id), spot.ticket.on_behalf_of
         if self._is_closed:
             raise Draining
-        if len(self._spots) >= self._limit or self._operators[operator] >= max(1, self._limit // 4):
+        if len(self._spots) >= self._limit or self._operators[operator] >= operator_share(view, self._limit):
             raise Busy("parking_full", BUSY_RETRY_S)
         assert key not in self._spots, "one claim for a ticket"
         turn = self._spots[key] = asyncio.get_running_loop().create_future()

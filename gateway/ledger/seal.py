@@ -5,8 +5,8 @@ because a batch then costs one hash for each record it touches, however many the
 the file could otherwise make the sum fit (and sums of plain hashes collide cheaply). It is written in the transaction
 of its batch, so it holds after a crash as well.
 
-A refusal that no longer counts (`wait/`) may be dropped by the store at any time; it leaves the sum when log time
-reaches its due time, whether or not it was dropped.
+What no longer counts (a refusal, an ended session) may be dropped by the store at any time; it leaves the sum when log
+time reaches its due time, whether or not it was dropped.
 
 The key is a signature that never leaves the process: who holds the receipt key can seal, as they can sign anyway.
 Why not the cold records: they grow with traffic, and a start must not. Source: docs/adr/0024.
