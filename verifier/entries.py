@@ -693,6 +693,13 @@ def _first_fault(value: JsonObject, members: tuple[Member, ...]) -> MemberError 
     return None
 
 
+def check_members(value: JsonObject, members: tuple[Member, ...]) -> None:
+    """Raise MemberError unless `value` has exactly these members, each of its kind."""
+    fault = _first_fault(value, members)
+    if fault is not None:
+        raise fault
+
+
 def _invalid_text(member: Member, value: JsonValue) -> str:
     hint = member.kind.explain(value) if member.kind.explain is not None else None
     return f"member {member.name}: got {_seen(value)}, must be {member.kind.bound}" + (f"; {hint}" if hint else "")
