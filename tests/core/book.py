@@ -9,24 +9,35 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from gateway.core import agent, breaking, handover, lease, scheme, wait
+from gateway.core import (
+    agent,
+    apikey,
+    batch,
+    breaking,
+    handover,
+    lease,
+    operator,
+    scheme,
+    session,
+    wait,
+)
 from gateway.core.append import Answer, Batch, Command, Encode, GatewayStep, Imprint, build_batch
-from gateway.core.decide import ActionDecide
 from gateway.core.opening import Opening, opened
-from gateway.core.outcome import Recorded
+from gateway.core.outcome import ActionDecide, Recorded
 from gateway.core.state import (
-    CLAIMS,
     COLD_PREFIXES,
-    Claim,
+    TIMED,
     Head,
     Lease,
     Parameters,
     Record,
+    Session,
+    Timed,
     decode_record,
     encode_record,
     terms_of,
 )
-from tests.core.requests import NOW_MS, ORIGIN, Ask, add, anchor_text, did_of
+from tests.core.requests import ENROLLER, NOW_MS, ORIGIN, Ask, add, anchor_text, did_of
 from verifier.entries import Leaf, parse_leaf
 from verifier.evidence import check_evidence
 from verifier.note import make_vkey
@@ -41,9 +52,17 @@ DECIDERS: dict[str, ActionDecide] = {
     "lease.break": breaking.break_lease,
     "wait.claim": wait.claim,
     "wait.cancel": wait.cancel,
+    "batch.submit": batch.submit,
     "scheme.set": scheme.set_scheme,
+    "operator.add": operator.add,
+    "operator.remove": operator.remove,
     "agent.add": agent.add,
     "agent.remove": agent.remove,
+    "apikey.issue": apikey.issue,
+    "apikey.revoke": apikey.revoke,
+    "session.open": session.open_session,
+    "session.beat": session.beat,
+    "session.close": session.close,
 }
 OPENED_MS = NOW_MS - 60_000
 
@@ -66,9 +85,9 @@ class Shelf:
         self._dice.shuffle(keys)
         return keys
 
-    def due(self, t_ms: int, limit: int) -> list[Claim]:
-        claims = [r for r in self.records.values() if isinstance(r, CLAIMS) and r.due_at_ms <= t_ms]
-        return sorted(claims, key=lambda claim: (claim.due_at_ms, claim.number))[:limit]
+    def due(self, t_ms: int, limit: int) -> list[Timed]:
+        timed = [r for r in self.records.values() if isinstance(r, TIMED) and is_running(r) and r.due_at_ms <= t_ms]
+        return sorted(timed, key=lambda one: (one.due_at_ms, one.number))[:limit]
 
     def scan(self, prefix: str) -> Iterable[Record]:
         return [record for key, record in self.records.items() if key.startswith(prefix)]
@@ -79,6 +98,11 @@ class Shelf:
                 self.records.pop(key, None)
             else:
                 self.records[key] = decode_record(key, encode_record(record))
+
+
+def is_running(timed: Timed) -> bool:
+    """Say whether time still does something to it: nothing more to a session that has ended."""
+    return not isinstance(timed, Session) or timed.is_open
 
 
 class Book:
@@ -102,6 +126,7 @@ class Book:
             root=make_vkey(f"{ORIGIN}/root", log.public_key).vkey,
             keys=(f"log {log.vkey} 0 - active",),
             operators=(did_of("op"),),
+            enroller=did_of(ENROLLER),
             authorities=("127.0.0.1:8443", "gateway.example"),
             is_public=True,
             is_dev=False,
@@ -189,5 +214,5 @@ class Book:
 def own_members(leaf: Leaf) -> dict[str, Any]:
     """Return what an entry says beyond the common members."""
     common = {"type", "origin", "seq", "epoch", "timeMs", "prev", "genesis", "durability"}
-    common |= {"actor", "principal", "onBehalfOf", "request"}
+    common |= {"actor", "principal", "onBehalfOf", "custody", "request"}
     return {name: value for name, value in leaf.value.items() if name not in common}

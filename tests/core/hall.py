@@ -6,9 +6,21 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from gateway.core.outcome import Context
-from gateway.core.state import Claim, Lease, Parameters, Record, Ticket, claim_key, terms_of
+from gateway.core.state import Lease, Parameters, Record, Ticket, Timed, claim_key, terms_of
 from tests.core.book import Book
-from tests.core.requests import NOW_MS, Ask, acquire, cancel, claim, did_of, release, renew
+from tests.core.requests import (
+    NOW_MS,
+    Ask,
+    acquire,
+    cancel,
+    chain,
+    claim,
+    close,
+    did_of,
+    open_session,
+    release,
+    renew,
+)
 from verifier.entries import Leaf
 from verifier.replay.judged import judge
 from verifier.replay.relations import Relations
@@ -59,6 +71,20 @@ class Hall(Book):
 
     def renew(self, name: str, lease_id: str, **members: Any) -> Leaf:
         return self.say(renew(name, lease_id, **members))
+
+    def open(self, name: str, *issuers: str, label: str | None = None, **changes: Any) -> Leaf:
+        """Open a session, which has to succeed: its key is that of `name`, the issuers are an agent, an operator, or an
+        operator and an agent; `changes` are of the delegation to the session."""
+        lent = chain(*issuers, name, at_ms=self.t_ms, **changes)
+        leaf = self.say(open_session(name, lent, **({} if label is None else {"name": label})))
+        self.names[did_of(name)] = name
+        return leaf
+
+    def close(self, name: str, session: str | None = None, **members: Any) -> list[Told]:
+        """Close a session, by itself unless another is named, and return the entries that follow at once."""
+        mark = len(self.leaves)
+        self.say(close(name, session or name, **members))
+        return self.told(mark)[1:]
 
     def later(self, ms: int) -> list[Told]:
         """Let time pass and return what the sweeper writes then."""
@@ -135,7 +161,7 @@ class Crowd:
         self.asked += 1
         return self.index.get(term, ())
 
-    def due(self, t_ms: int, limit: int) -> Iterable[Claim]:
+    def due(self, t_ms: int, limit: int) -> Iterable[Timed]:
         return ()
 
 

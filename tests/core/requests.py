@@ -19,6 +19,8 @@ from keys.signing import SigningKey
 ORIGIN = "gateway.example/main"
 AUTHORITY = "gateway.example"
 AUTHORITIES = frozenset({AUTHORITY, "127.0.0.1:8443"})
+ENROLLER = "enroller"
+WHOSE = ("ledger", "actorDid")
 GENESIS_ROOT = hashlib.sha256(b"genesis").digest()
 NOW_S = 1_780_000_000
 NOW_MS = NOW_S * 1_000
@@ -31,9 +33,17 @@ PATHS = {
     "lease.break": "/api/v1/acp/coordination/break",
     "wait.claim": "/api/v1/acp/coordination/wait/claim",
     "wait.cancel": "/api/v1/acp/coordination/wait/cancel",
+    "batch.submit": "/api/v1/acp/coordination/batch",
     "scheme.set": "/api/v1/acp/schemes",
+    "operator.add": "/api/v1/acp/operators",
+    "operator.remove": "/api/v1/acp/operators/remove",
     "agent.add": "/api/v1/acp/agents",
     "agent.remove": "/api/v1/acp/agents/remove",
+    "apikey.issue": "/api/v1/acp/apikeys",
+    "apikey.revoke": "/api/v1/acp/apikeys/revoke",
+    "session.open": "/api/v1/acp/sessions",
+    "session.beat": "/api/v1/acp/sessions/beat",
+    "session.close": "/api/v1/acp/sessions/close",
 }
 COMPONENTS = (
     "@method", "@authority", "@path", "@query", "content-type", "content-digest", "idempotency-key",
@@ -211,6 +221,86 @@ def add(name: str, agent: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
 
 def remove(name: str, agent: str, at_ms: int = NOW_MS) -> Ask:
     return ask("agent.remove", name, at_ms, agent=did_of(agent))
+
+
+def add_operator(name: str, operator: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("operator.add", name, at_ms, operator=did_of(operator), **members)
+
+
+def remove_operator(name: str, operator: str, at_ms: int = NOW_MS) -> Ask:
+    return ask("operator.remove", name, at_ms, operator=did_of(operator))
+
+
+def enrol(agent: str, digest: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    """Return what the gateway's enroller signs for an agent that came with an API key of this digest."""
+    proof = proof_of(agent, digest)
+    return ask("agent.add", ENROLLER, at_ms, agent=did_of(agent), keyDigest=digest, proof=proof, **members)
+
+
+def proof_of(agent: str, digest: str) -> str:
+    """Return the new key's word that it wants to be enrolled with this API key here."""
+    wanted = _canonical({"agent": did_of(agent), "keyDigest": digest, "ledger": ORIGIN})
+    signed = b"tallystick.enrolment/1\n" + hashlib.sha256(wanted).digest()
+    return base64.b64encode(key_of(agent).sign(signed)).decode()
+
+
+def issue(name: str, digest: str, kind: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("apikey.issue", name, at_ms, keyDigest=digest, kind=kind, **members)
+
+
+def revoke(name: str, digest: str, at_ms: int = NOW_MS) -> Ask:
+    return ask("apikey.revoke", name, at_ms, keyDigest=digest)
+
+
+def statement(by: str, to: str, /, at_ms: int = NOW_MS, **changes: Any) -> dict[str, Any]:
+    """Return a delegation of everything to the key of `to`, from a second before for an hour; None leaves out."""
+    said = {
+        "type": "tallystick/delegation/1", "iss": did_of(by), "sub": did_of(to), "aud": ORIGIN,
+        "verbs": ["lease", "transfer"], "notBeforeMs": at_ms - 1_000, "expiresAtMs": at_ms + 3_600_000, "maxDepth": 0,
+    } | changes  # fmt: skip
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def delegated(by: str, said: dict[str, Any]) -> dict[str, Any]:
+    """Return a statement with the signature of `by`, as it stands in a body."""
+    signed = b"tallystick.delegation/1\n" + hashlib.sha256(_canonical(said)).digest()
+    return {"statement": said, "signature": base64.b64encode(key_of(by).sign(signed)).decode()}
+
+
+def chain(*names: str, at_ms: int = NOW_MS, **changes: Any) -> list[dict[str, Any]]:
+    """Return delegations from each name to the next; `changes` are of the last, the others may be passed on."""
+    links: list[dict[str, Any]] = []
+    for by, to in itertools.pairwise(names):
+        more = changes if to == names[-1] else {"maxDepth": 1}
+        if links:
+            more = {"parent": hashlib.sha256(_canonical(links[-1]["statement"])).hexdigest(), **more}
+        links.append(delegated(by, statement(by, to, at_ms, **more)))
+    return links
+
+
+def open_session(name: str, delegations: list[dict[str, Any]], /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("session.open", name, at_ms, delegations=delegations, **members)
+
+
+def beat(name: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("session.beat", name, at_ms, **members)
+
+
+def close(name: str, session: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("session.close", name, at_ms, session=did_of(session), **members)
+
+
+def batch(name: str, /, *commands: Ask, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    """Return one request that asks for what `commands` ask for, one after the other."""
+    rows = [
+        {"action": one.action} | {key: value for key, value in one.members().items() if key not in WHOSE}
+        for one in commands
+    ]
+    return ask("batch.submit", name, at_ms, commands=rows, **members)
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def read(name: str, path: str, /, at_ms: int = NOW_MS, **changes: Any) -> Ask:
