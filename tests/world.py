@@ -216,6 +216,7 @@ class World:
             root=root_vkey(ORIGIN, key_of("root").public_key).vkey,
             keys=tuple(sorted(line.text for line in self._lines())),
             operators=(did_of("op"),),
+            enroller=did_of("enroller"),
             authorities=tuple(sorted(AUTHORITIES)),
             is_public=True,
             is_dev=False,

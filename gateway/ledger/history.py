@@ -17,10 +17,11 @@ from hmac import compare_digest
 
 from gateway.core.state import HOT_PREFIXES, decode_record, due_ms_of
 from gateway.errors import Fatal
+from gateway.ledger import receipts
 from gateway.ledger.checkpoint import is_signed_leaf, open_note, sign_again
 from gateway.ledger.evidence import check_records
 from gateway.ledger.live import Live
-from gateway.ledger.receipts import Proven, answer, batch_answer, count_of, header_of, render
+from gateway.ledger.receipts import Proven, count_of, header_of, render
 from gateway.ledger.seal import Seal, seal_key
 from gateway.ledger.tree import Edge, Growth, load_edge, prove_inclusion
 from gateway.signer import Signer
@@ -69,11 +70,11 @@ class Answer:
     rest: tuple[Proven, ...] = ()
 
     def body(self) -> bytes:
-        """Return the body of the HTTP answer, which is a pure function of what is stored."""
+        """Return the body of the HTTP answer, a pure function of what is stored."""
         if not self.rest:
-            return answer(self.leaf, self.signature, self.checkpoint, self.path, key_id=self.key_id)
+            return receipts.answer(self.leaf, self.signature, self.checkpoint, self.path, key_id=self.key_id)
         header = Proven(self.leaf, self.signature, self.path)
-        return batch_answer((header, *self.rest), self.checkpoint, key_id=self.key_id)
+        return receipts.batch_answer((header, *self.rest), self.checkpoint, key_id=self.key_id)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from gateway.core.decide import ActionDecide
 from gateway.core.intake import SignedRequest
 from gateway.errors import Busy
 from gateway.ledger.history import Answer
-from verifier.entries import rows_of
+from gateway.ledger.live import commands_of
 
 QUEUE_MAX = 4_096
 QUEUE_RESERVED = QUEUE_MAX // 8  # kept for renew and release, so that an overload never costs anybody a lease
@@ -36,7 +36,7 @@ class Waiting:
     """How many commands it is; they are decided together."""
 
     def __post_init__(self) -> None:
-        self.weight = 1 if self.request is None else max(1, len(rows_of(self.request.body.get("commands"))))
+        self.weight = 1 if self.request is None else max(1, len(commands_of(self.request)))
 
     @property
     def is_first(self) -> bool:

@@ -51,13 +51,55 @@ SELECT
     json_extract(value, '$.untilMs') AS until_ms
 FROM live_record WHERE key GLOB 'wait/*';
 
-CREATE VIEW agents AS
+CREATE VIEW operators AS
 SELECT
     json_extract(value, '$.did') AS did,
     json_extract(value, '$.name') AS name,
     json_extract(value, '$.addedSeq') AS added_seq,
     json_extract(value, '$.removedSeq') AS removed_seq
+FROM live_record WHERE key GLOB 'operator/*';
+
+CREATE VIEW agents AS
+SELECT
+    json_extract(value, '$.did') AS did,
+    json_extract(value, '$.name') AS name,
+    json_extract(value, '$.addedSeq') AS added_seq,
+    json_extract(value, '$.removedSeq') AS removed_seq,
+    json_extract(value, '$.operator') AS operator,
+    json_extract(value, '$.isCustodial') AS is_custodial,
+    json_extract(value, '$.keyDigest') AS key_digest,
+    json_extract(value, '$.trialUntilMs') AS trial_until_ms
 FROM live_record WHERE key GLOB 'agent/*';
+
+CREATE VIEW apikeys AS
+SELECT
+    json_extract(value, '$.digest') AS digest,
+    json_extract(value, '$.kind') AS kind,
+    json_extract(value, '$.name') AS name,
+    json_extract(value, '$.agent') AS agent,
+    json_extract(value, '$.operator') AS operator,
+    json_extract(value, '$.issuedSeq') AS issued_seq,
+    json_extract(value, '$.revokedSeq') AS revoked_seq,
+    json_extract(value, '$.usedBy') AS used_by
+FROM live_record WHERE key GLOB 'apikey/*';
+
+CREATE VIEW sessions AS
+SELECT
+    json_extract(value, '$.did') AS did,
+    json_extract(value, '$.name') AS name,
+    json_extract(value, '$.principal') AS principal,
+    json_extract(value, '$.onBehalfOf') AS on_behalf_of,
+    json_extract(value, '$.verbs') AS verbs,
+    json_extract(value, '$.resources') AS resources,
+    json_extract(value, '$.openedSeq') AS opened_seq,
+    json_extract(value, '$.expiresAtMs') AS expires_at_ms,
+    json_extract(value, '$.idleByMs') AS idle_by_ms,
+    json_extract(value, '$.activity') AS activity,
+    json_extract(value, '$.anchorSize') AS anchor_size,
+    json_extract(value, '$.signedS') AS signed_s,
+    json_extract(value, '$.sharedSeq') AS shared_seq,
+    json_extract(value, '$.endedSeq') AS ended_seq
+FROM live_record WHERE key GLOB 'session/*';
 
 CREATE VIEW tickets AS
 SELECT
