@@ -1,50 +1,102 @@
-"""Who may act: operators enrol keys and remove them.
+"""Agents: operators enrol keys and remove them; the gateway's enroller enrols keys in the name of an API key.
 
-Source: docs/protocol.md 12.8.
+One key has one role in a ledger, and an agent one operator that answers for it. So a key in force changes hands only by
+two acts that are both on record: its operator removes it (or is itself removed), then another enrols it.
+
+Source: docs/protocol.md 12.8; security.md §4.
 """
 
 from __future__ import annotations
 
 from gateway.core import refusal
+from gateway.core.apikey import enrolling_key
+from gateway.core.authority import is_agent, is_enroller, is_operator, is_session
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
-from gateway.core.state import Agent, Draft, agent_at, agent_key, operator_key
-from verifier.wire import JsonObject
-
-# What operators sign. Their keys need not be enrolled for it, and give no right to hold leases. A transfer is signed by
-# an operator or by the holder, who is enrolled.
-OPERATOR_ACTIONS = frozenset({"agent.add", "agent.remove", "scheme.set", "lease.break", "lease.transfer"})
-
-
-def is_operator(draft: Draft, did: str) -> bool:
-    return draft.get(operator_key(did)) is not None
+from gateway.core.refusal import Refusal
+from gateway.core.state import Agent, ApiKey, Dismissal, Draft, agent_at, agent_key, apikey_key
+from gateway.core.terms import session_of
+from gateway.core.windup import open_sessions
 
 
 def add(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    """Enrol a key. Enrolling one that is in force gives it the new label; a removed one comes back."""
-    did = _agent(request)
-    if not is_operator(draft, request.actor):
+    """Enrol a key. Enrolling one that is in force gives it the new label; a removed one comes back.
+
+    By an operator, or by the enroller in the name of an API key, whose operator then answers for the agent. An
+    operator that enrols a trial agent by itself ends the trial; a trial that goes on has the days it had.
+    """
+    did = request.text("agent")
+    if not _may_enrol(draft, request):
         return refused("agent.refused", refusal.OPERATOR_REQUIRED, {"agent": did})
-    name = request.body.get("name")
-    assert name is None or isinstance(name, str), "a checked body"
-    draft.put(agent_key(did), Agent(did, name, context.seq, None))
-    enrolled: JsonObject = {"agent": did} if name is None else {"agent": did, "name": name}
-    return granted("agent.added", enrolled)
+    key = enrolling_key(draft, request.text("keyDigest")) if "keyDigest" in request.body else None
+    operator = request.actor if "keyDigest" not in request.body else key.operator if key is not None else None
+    if _is_taken(draft, request, operator):
+        return refused("agent.refused", refusal.KEY_TAKEN, {"agent": did})
+    if operator is None:
+        return refused("agent.refused", refusal.APIKEY_NOT_FOUND, {"agent": did})
+    if key is not None and key.kind == "trial" and key.used_by not in (None, did):
+        return refused("agent.refused", refusal.APIKEY_USED, {"agent": did})
+    _enrol(draft, request, operator, key, context)
+    return granted("agent.added", request.repeat("agent", "name", "agentCustody", "keyDigest"))
 
 
 def remove(draft: Draft, request: SignedRequest, context: Context) -> Decision:
-    """Stop a key from acting. What it holds runs out by itself: nobody can renew it any more."""
-    did = _agent(request)
-    if not is_operator(draft, request.actor):
-        return refused("removal.refused", refusal.OPERATOR_REQUIRED, {"agent": did})
+    """Stop a key from acting. It and its sessions give back everything they hold and wait for."""
+    did = request.text("agent")
+    why = _unremovable(draft, request.actor, did)
     agent = agent_at(draft, did)
-    if agent is None or agent.removed_seq is not None:
-        return refused("removal.refused", refusal.AGENT_NOT_FOUND, {"agent": did})
+    if why is not None or agent is None:
+        return refused("removal.refused", why or refusal.AGENT_NOT_FOUND, {"agent": did})
     draft.put(agent_key(did), agent._replace(removed_seq=context.seq))
+    sessions = (one for one in open_sessions(draft, session_of(did)) if one.principal == did)
+    draft.dismiss(Dismissal((did,), tuple(sessions), context.seq))
     return granted("agent.removed", {"agent": did})
 
 
-def _agent(request: SignedRequest) -> str:
-    did = request.body["agent"]
-    assert isinstance(did, str), "a checked body"
-    return did
+def _unremovable(draft: Draft, actor: str, did: str) -> Refusal | None:
+    if not is_operator(draft, actor):
+        return refusal.OPERATOR_REQUIRED
+    return None if is_agent(draft, did) else refusal.AGENT_NOT_FOUND
+
+
+def _may_enrol(draft: Draft, request: SignedRequest) -> bool:
+    """Say whether this signer may enrol at all: the enroller in the name of an API key, an operator in its own."""
+    if "keyDigest" in request.body:
+        return is_enroller(draft, request.actor)
+    return is_operator(draft, request.actor)
+
+
+def _is_taken(draft: Draft, request: SignedRequest, operator: str | None) -> bool:
+    """Say whether the key has another role, or is in force under another operator in force or in another custody."""
+    did = request.text("agent")
+    if is_operator(draft, did) or is_session(draft, did) or is_enroller(draft, did):
+        return True
+    known = agent_at(draft, did)
+    if known is None or known.removed_seq is not None:
+        return False
+    is_anothers = known.operator != operator and is_operator(draft, known.operator)
+    return is_anothers or known.is_custodial != ("agentCustody" in request.body)
+
+
+def _enrol(draft: Draft, request: SignedRequest, operator: str, key: ApiKey | None, context: Context) -> None:
+    did = request.text("agent")
+    agent = Agent(
+        did=did,
+        name=request.text("name") if "name" in request.body else None,
+        added_seq=context.seq,
+        removed_seq=None,
+        operator=operator,
+        is_custodial="agentCustody" in request.body,
+        key_digest=None if key is None else key.digest,
+    )
+    if key is not None and key.kind == "trial":
+        agent = agent._replace(trial_until_ms=_trial_until_ms(agent_at(draft, did), context))
+        draft.put(apikey_key(key.digest), key._replace(used_by=did))
+    draft.put(agent_key(did), agent)
+
+
+def _trial_until_ms(known: Agent | None, context: Context) -> int:
+    """Enrolling again never gives a trial more days, as it gives no more decisions."""
+    if known is not None and known.trial_until_ms is not None:
+        return known.trial_until_ms
+    return context.t_ms + context.parameters.trial_ms

@@ -14,19 +14,34 @@ from typing import Literal
 
 from gateway.core.append import GatewayStep
 from gateway.core.outcome import Context, Decision, granted
-from gateway.core.state import HOLIDAY_KEY, Counter, Draft, Operator, Parameters, counter_at, operator_key
+from gateway.core.state import (
+    ENROLLER_KEY,
+    HOLIDAY_KEY,
+    OPERATORS_KEY,
+    Counter,
+    Draft,
+    Enroller,
+    Operator,
+    Parameters,
+    counter_at,
+    operator_key,
+)
 
-RULES = 2
+RULES = 3
 Cause = Literal["start", "recovery"]
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What entry 0 says. `keys` are lines of the key document without the word key, `root` is the root's vkey."""
+    """What entry 0 says. `keys` are lines of the key document without the word key, `root` is the root's vkey.
+
+    `enroller` is the gateway's own key that enrols agents in the name of an API key, and does nothing else.
+    """
 
     root: str
     keys: tuple[str, ...]
     operators: tuple[str, ...]
+    enroller: str
     authorities: tuple[str, ...]
     is_public: bool
     is_dev: bool
@@ -35,12 +50,14 @@ class Opening:
 
 
 def opened(opening: Opening) -> GatewayStep:
-    """Return the step that writes entry 0 and puts its operators in force."""
+    """Return the step that writes entry 0, puts its operators in force and names the enroller."""
 
     def step(draft: Draft, context: Context) -> Decision:
         assert context.seq == 0, "a ledger is opened once"
         for did in opening.operators:
             draft.put(operator_key(did), Operator(did))
+        draft.put(OPERATORS_KEY, Counter(len(opening.operators)))
+        draft.put(ENROLLER_KEY, Enroller(opening.enroller))
         return granted(
             "ledger.opened",
             {
@@ -48,6 +65,7 @@ def opened(opening: Opening) -> GatewayStep:
                 "root": opening.root,
                 "keys": list(opening.keys),
                 "operators": list(opening.operators),
+                "enroller": opening.enroller,
                 "authorities": list(opening.authorities),
                 "isPublic": opening.is_public,
                 "isDev": opening.is_dev,
