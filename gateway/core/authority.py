@@ -88,7 +88,7 @@ def _newcomer(draft: Draft, request: SignedRequest) -> Who:
     """Return who a session would act for by its delegations: their root is an operator, or an agent of one."""
     root = request.delegations[0].iss
     agent = agent_at(draft, root)
-    if agent is not None:
+    if agent is not None and not is_operator(draft, root):  # it can have been an agent before
         return Who(root, agent.operator)
     is_direct = len(request.delegations) == 1
     return Who(request.actor if is_direct else request.delegations[0].sub, root)
@@ -122,6 +122,18 @@ def is_operator(view: Draft | View, did: str) -> bool:
     return operator is not None and operator.removed_seq is None
 
 
+def is_agent(view: Draft | View, did: str) -> bool:
+    """Say whether a key is an agent that was not removed; whether it may act also depends on its operator."""
+    agent = agent_at(view, did)
+    return agent is not None and agent.removed_seq is None
+
+
+def is_session(view: Draft | View, did: str) -> bool:
+    """Say whether a key is a session that has not ended."""
+    session = session_at(view, did)
+    return session is not None and session.is_open
+
+
 def is_enroller(view: Draft | View, did: str) -> bool:
     record = view.get(ENROLLER_KEY)
     return isinstance(record, Enroller) and record.did == did
@@ -145,7 +157,7 @@ def is_outside_scope(
     Names are compared as they are written: a scope neither folds nor knows schemes.
     """
     session = session_at(draft, request.actor)
-    if session is not None:
+    if session is not None and session.is_open:
         return verb not in session.verbs or not are_covered(names, session.resources)
     agent = agent_at(draft, request.actor)
     if agent is None or agent.trial_until_ms is None:
@@ -162,8 +174,7 @@ def are_covered(names: tuple[str, ...], scope: tuple[str, ...]) -> bool:
 def idle_end(draft: Draft, actor: str, expires_at_ms: int, context: Context) -> JsonObject:
     """Return the member `endsIfIdleAtMs` of a lease of a session: when it ends unless the session is heard again."""
     session = session_at(draft, actor)
-    if session is None:
+    if session is None or not session.is_open:  # a key can have been a session before it became an agent
         return {}
     idle_by_ms = context.t_ms + context.parameters.session_idle_ms
     return {"endsIfIdleAtMs": min(expires_at_ms, idle_by_ms, session.expires_at_ms)}
-
