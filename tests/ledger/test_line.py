@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.ledger.line import Line, Waiting
+from gateway.errors import Busy
+from gateway.ledger.line import QUEUE_MAX, QUEUE_RESERVED, Line, Waiting
 from gateway.ledger.turn import in_time
-from tests.core.requests import Ask, acquire, release, renew
+from tests.core.requests import Ask, acquire, batch, release, renew
 
 
 def waiting(ask: Ask) -> Waiting:
@@ -39,6 +40,7 @@ def lined_up(first: int, others: int) -> Line:
         (release("A", "lock:a", leaseId="L7"), True),
         (release("A", "lock:a"), False),
         (acquire("A", "lock:a"), False),
+        (batch("A", renew("A", "L7"), release("A", "lock:a", leaseId="L7")), False),
     ],
 )
 async def test_who_goes_first(ask: Ask, is_first: bool) -> None:
@@ -84,3 +86,29 @@ async def test_when_time_is_over_one_of_each_kind_is_decided(looks: int, given: 
 
 async def test_in_time_all_are_decided() -> None:
     assert names(in_time(lined_up(2, 2).take(4), lambda: False)) == ["f0", "f1", "o0", "o1"]
+
+
+async def test_commands_that_came_as_one_take_the_room_of_as_many_and_are_not_divided() -> None:
+    line = Line()
+    many = batch("A", *(acquire("A", f"lock:{number}") for number in range(5))).but(idempotency_key="many")
+    for ask in (acquire("A", "lock:a").but(idempotency_key="o0"), many, many.but(idempotency_key="more")):
+        line.join(waiting(ask))
+    assert len(line) == 11
+    taken = line.take(4)
+    assert (names(taken), len(line)) == (["o0", "many"], 5)
+    line.put_back(taken[1:])
+    assert (names(line.take(5)), len(line)) == (["many"], 5)
+    line.join(waiting(renew("B", "L7").but(idempotency_key="f0")))
+    assert (names(line.take(4)), len(line)) == (["f0", "more"], 0)
+
+
+async def test_the_room_is_for_so_many_commands_in_all() -> None:
+    line = Line()
+    many = waiting(batch("A", *(acquire("A", f"lock:{number}") for number in range(256))))
+    for _ in range((QUEUE_MAX - QUEUE_RESERVED) // 256):
+        line.join(many)
+    for ask in (acquire("A", "lock:a"), batch("A", renew("A", "L7"))):
+        with pytest.raises(Busy, match="queue_full"):
+            line.join(waiting(ask))
+    line.join(waiting(renew("A", "L7")))
+    assert len(line) == QUEUE_MAX - QUEUE_RESERVED + 1

@@ -6,23 +6,40 @@ import random
 import tracemalloc
 
 from gateway.core.state import (
+    Agent,
     Counter,
     Delay,
     Edge,
     Lease,
     Nonce,
     Record,
+    Session,
     Ticket,
     Waits,
     idempotency_key,
     lease_key,
     nonce_key,
+    session_key,
     terms_of,
     wait_key,
 )
-from gateway.core.terms import PASSED, TICKETS, filed_under
+from gateway.core.terms import PASSED, TICKETS, agent_of, filed_under, session_of, session_under
 from gateway.ledger.live import Live, Looked, cold_keys
-from tests.core.requests import accept, acquire, break_, claim, did_of, release, renew, transfer
+from tests.core.requests import (
+    Ask,
+    accept,
+    acquire,
+    batch,
+    break_,
+    chain,
+    claim,
+    close,
+    did_of,
+    open_session,
+    release,
+    renew,
+    transfer,
+)
 
 
 def lease(number: int, expires_at_ms: int) -> Lease:
@@ -130,6 +147,59 @@ def test_a_delay_and_a_ticket_are_due_like_a_lease_and_a_ticket_when_its_reserva
         assert [claim.number for claim in live.due(50, 9)] == [9, 1, 2]
 
 
+def session(number: int, idle_by_ms: int, ended_seq: int | None = None, *, did: str = "") -> Session:
+    return Session(
+        did or f"s{number}", None, "p", "o", ("lease",), (), number, 90, idle_by_ms, ended_seq=ended_seq
+    )  # fmt: skip
+
+
+def test_an_open_session_is_due_among_the_leases_when_it_is_idle_or_over() -> None:
+    live = Live([(session_key("s2"), session(2, 40))])
+    put(live, lease(1, 40), lease(3, 40), lease(4, 90))
+    live.apply([(session_key("s5"), session(5, 120), None)])  # its delegation ends before
+    assert [one.number for one in live.due(89, 9)] == [1, 2, 3]
+    assert [one.number for one in live.due(90, 9)] == [1, 2, 3, 4, 5]
+    live.apply([(session_key("s2"), session(2, 60), None)])  # it was heard
+    assert [one.number for one in live.due(59, 9)] == [1, 3]
+    live.apply([(session_key("s2"), session(2, 60, ended_seq=7), 90)])
+    assert [one.number for one in live.due(60, 9)] == [1, 3]
+    assert [one.number for one in Live(live.scan("")).due(60, 9)] == [1, 3], "a start files the same"
+
+
+def test_an_ended_session_is_remembered_until_its_delegation_is_over() -> None:
+    for live in (Live(), Live([(session_key("s1"), session(1, 40, ended_seq=7))])):
+        live.apply([(session_key("s1"), session(1, 40, ended_seq=7), 90)])
+        live.apply([(session_key("s2"), session(2, 10), None)])
+        live.forget(89)
+        assert live.get(session_key("s1")) is not None
+        live.forget(90)
+        assert live.get(session_key("s1")) is None and live.get(session_key("s2")) is not None
+
+
+def test_a_key_that_was_opened_again_is_not_forgotten_with_its_earlier_session() -> None:
+    live = Live([(session_key("s1"), session(1, 40, ended_seq=7))])
+    again = session(9, 200)._replace(did="s1", expires_at_ms=300)
+    live.apply([(session_key("s1"), again, None)])
+    live.forget(100)
+    assert live.get(session_key("s1")) == again
+    assert list(live.near(session_of("p"))) == [session_key("s1")]
+
+
+def test_sessions_and_agents_are_filed_under_whose_they_are_while_they_are_in_force() -> None:
+    agent = Agent("a1", None, 3, None, "o")
+    live = Live([("agent/a1", agent), (session_key("s1"), session(1, 40))])
+    words = (session_of("p"), session_under("o"), agent_of("o"))
+    assert [list(live.near(word)) for word in words] == [[session_key("s1")], [session_key("s1")], ["agent/a1"]]
+    live.apply([(session_key("s1"), session(1, 80), None), (session_key("s2"), session(2, 80), None)])
+    assert sorted(live.near(words[0])) == [session_key("s1"), session_key("s2")]
+    live.apply(
+        [(session_key("s1"), session(1, 80, ended_seq=8), 90), ("agent/a1", agent._replace(removed_seq=8), None)]
+    )
+    assert [list(live.near(word)) for word in words] == [[session_key("s2")], [session_key("s2")], []]
+    live.apply([("agent/a1", agent._replace(operator="o2"), None)])
+    assert (list(live.near(agent_of("o"))), list(live.near(agent_of("o2")))) == ([], ["agent/a1"])
+
+
 def test_cold_records_are_not_kept() -> None:
     live = Live()
     live.apply([(nonce_key("p", "n"), Nonce(1, 5), 5), ("ledger/token", Counter(3), None)])
@@ -181,4 +251,14 @@ def test_what_a_decision_may_read_is_looked_up() -> None:
     assert cold_keys(accept("A", "L9").signed())[2] == "ended/L9"
     assert cold_keys(transfer("A", "L9", 7, "B").signed())[2:] == ("ended/L9", "ended/B7")
     assert cold_keys(break_("op", "repo:x", 7).signed())[2:] == ("ended/B7",)
-    assert asked._replace(nonce="m" * 22) != asked
+    many = batch("A", renew("A", "L7"), acquire("A", "repo:x"), release("A", "repo:x", leaseId="L8"))
+    assert cold_keys(many.signed())[2:] == ("ended/L7", "ended/L8")
+
+
+def test_what_a_key_has_spent_is_its_own_and_not_its_principals() -> None:
+    def places(ask: Ask) -> tuple[str, ...]:
+        return cold_keys(ask.but(idempotency_key="k", nonce="n" * 22).signed()._replace(principal=did_of("P")))
+
+    asked = [places(close(name, "S")) for name in ("S", "P")] + [places(open_session("S", chain("P", "S")))]
+    assert asked[0] == asked[2] == (idempotency_key(did_of("S"), "k"), nonce_key(did_of("S"), "n" * 22))
+    assert not set(asked[0]) & set(asked[1])

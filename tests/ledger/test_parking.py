@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import HOLIDAY_KEY, Counter, Parameters, Record, Ticket, ticket_key
+from gateway.core.state import HOLIDAY_KEY, OPERATORS_KEY, Counter, Parameters, Record, Ticket, ticket_key
 from gateway.errors import Busy
 from gateway.ledger.parking import PARK_MS_MAX, Draining, Parking, Spot
 
@@ -17,10 +17,11 @@ LONG_MS = 60_000
 
 
 class View:
-    """Records as they stand."""
+    """Records as they stand in a ledger of so many operators."""
 
-    def __init__(self, *tickets: Ticket) -> None:
+    def __init__(self, *tickets: Ticket, operators: int = 4) -> None:
         self.records: dict[str, Record] = {ticket_key(ticket.ticket_id): ticket for ticket in tickets}
+        self.records[OPERATORS_KEY] = Counter(operators)
 
     def get(self, key: str) -> Record | None:
         return self.records.get(key)
@@ -129,6 +130,20 @@ async def test_there_is_room_for_so_many_and_for_a_quarter_of_them_of_one_operat
     parking.wake_all()
     await asyncio.gather(*tasks)
     assert (len(parking), parking._operators) == (0, {})
+
+
+@pytest.mark.parametrize(("operators", "share"), [(1, 9), (2, 4), (3, 3), (4, 2), (7, 2)])
+async def test_the_share_of_an_operator_is_smaller_the_more_there_are_but_never_less_than_a_quarter(
+    operators: int, share: int
+) -> None:
+    parking = Parking(limit=9)
+    mine = [queued(number, f"A{number}", on_behalf_of="op") for number in range(10)]
+    view = View(*mine, operators=operators)
+    tasks = await parked(parking, *mine[:share], view=view)
+    with pytest.raises(Busy, match="parking_full"):
+        await parking.wait(view, spot_of(parking, view, mine[share]))
+    parking.wake_all()
+    await asyncio.gather(*tasks)
 
 
 # -- who is woken ------------------------------------------------------------------------------------------------------
