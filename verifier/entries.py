@@ -1853,7 +1853,7 @@ def _trust_fault(leaf: Leaf) -> str | None:
     if any(_number_of(row, "previousSeq") >= leaf.seq for row in rows):
         return "member trust: previousSeq is an earlier entry"
     if leaf.type == full_type("lease.released"):
-        is_fair = all(row["did"] == leaf.actor and _number_of(row, "change") > 0 for row in rows[:2])
+        is_fair = all(row["did"] == leaf.principal and _number_of(row, "change") > 0 for row in rows[:2])
     else:
         is_fair = all(_number_of(row, "change") < 0 for row in rows)
     is_once = len({_text_of(row, "did") for row in rows}) == len(rows)

@@ -12,63 +12,58 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.verifier.maker import ALICE, BOB, OPERATOR, ORIGIN, T0, Json, Key, b64, canonical
+from tests.verifier.maker import (
+    ALICE,
+    BOB,
+    HELPER,
+    OPERATOR,
+    OTHER_SESSION,
+    SESSION,
+    T0,
+    Json,
+    Key,
+    b64,
+    canonical,
+    signed_statement,
+    statement,
+)
 
-SESSION, OTHER_SESSION, HELPER = Key(31), Key(32), Key(33)
 HOUR_MS, WEEK_MS = 3_600_000, 604_800_000
 INVALID = "delegation_invalid"
 # A public key of small order (the point of order 1): a strict reader takes no signature by it.
 _SMALL_ORDER = b"\1" + bytes(31)
 
 
-def statement(iss: Key, sub: Key, at_ms: int, **over: Any) -> Json:
-    """An honest statement of one hour from `at_ms` on; `over` replaces members, None leaves one out."""
-    said: Json = {
-        "type": "tallystick/delegation/1",
-        "iss": iss.did,
-        "sub": sub.did,
-        "aud": ORIGIN,
-        "verbs": ["lease", "transfer"],
-        "notBeforeMs": at_ms,
-        "expiresAtMs": at_ms + HOUR_MS,
-        "maxDepth": 0,
-        **over,
-    }
-    return {name: value for name, value in said.items() if value is not None}
-
-
 def digest(said: Json) -> str:
     return hashlib.sha256(canonical(said)).hexdigest()
 
 
-def signed(said: Json, signer: Key) -> Json:
-    message = b"tallystick.delegation/1\n" + hashlib.sha256(canonical(said)).digest()
-    return {"statement": said, "signature": b64(signer.sign(message))}
-
-
 def alone(issuer: Key = ALICE, subject: Key = SESSION, at_ms: int = T0, **over: Any) -> list[Json]:
     """One statement: by an agent, or by an operator, for a session."""
-    return [signed(statement(issuer, subject, at_ms, **over), issuer)]
+    return [signed_statement(statement(issuer, subject, at_ms, **over), issuer)]
 
 
 def chain(at_ms: int, parent: Json | None = None, child: Json | None = None, agent: Key = ALICE) -> list[Json]:
     """Two statements: operator to agent, agent to session; `parent` and `child` are what each says otherwise."""
     first = statement(OPERATOR, agent, at_ms, **{"maxDepth": 1, **(parent or {})})
     second = statement(agent, SESSION, at_ms, **{"parent": digest(first), **(child or {})})
-    return [signed(first, OPERATOR), signed(second, agent)]
+    return [signed_statement(first, OPERATOR), signed_statement(second, agent)]
 
 
 def _three(at_ms: int) -> list[Json]:
     first = statement(OPERATOR, ALICE, at_ms, maxDepth=1)
     second = statement(ALICE, HELPER, at_ms, maxDepth=1, parent=digest(first))
     third = statement(HELPER, SESSION, at_ms, parent=digest(second))
-    return [signed(first, OPERATOR), signed(second, ALICE), signed(third, HELPER)]
+    return [signed_statement(first, OPERATOR), signed_statement(second, ALICE), signed_statement(third, HELPER)]
 
 
 def _broken_link(at_ms: int) -> list[Json]:
     """The second statement is by BOB, the first was for ALICE."""
     first = statement(OPERATOR, ALICE, at_ms, maxDepth=1)
-    return [signed(first, OPERATOR), signed(statement(BOB, SESSION, at_ms, parent=digest(first)), BOB)]
+    return [
+        signed_statement(first, OPERATOR),
+        signed_statement(statement(BOB, SESSION, at_ms, parent=digest(first)), BOB),
+    ]
 
 
 def _flipped(at_ms: int) -> list[Json]:
@@ -180,7 +175,7 @@ _INVALID = (
     Story("an issuer of small order", _small_order_key, INVALID),
     Story("a signature of small order", _small_order_signature, INVALID),
     Story("signed as something else", _other_domain, INVALID),
-    Story("signed by another", lambda at_ms: [signed(statement(ALICE, SESSION, at_ms), BOB)], INVALID),
+    Story("signed by another", lambda at_ms: [signed_statement(statement(ALICE, SESSION, at_ms), BOB)], INVALID),
     Story("for another session", lambda at_ms: alone(subject=OTHER_SESSION, at_ms=at_ms), INVALID),
     Story("the hash of another parent", _narrowed({}, {"parent": "5a" * 32}), INVALID),
     Story("no hash of the parent", _narrowed({}, {"parent": None}), INVALID),

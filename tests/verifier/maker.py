@@ -28,9 +28,17 @@ PATHS = {
     "lease.break": "/api/v1/acp/coordination/break",
     "wait.claim": "/api/v1/acp/coordination/wait/claim",
     "wait.cancel": "/api/v1/acp/coordination/wait/cancel",
+    "batch.submit": "/api/v1/acp/coordination/batch",
     "scheme.set": "/api/v1/acp/schemes",
+    "operator.add": "/api/v1/acp/operators",
+    "operator.remove": "/api/v1/acp/operators/remove",
     "agent.add": "/api/v1/acp/agents",
     "agent.remove": "/api/v1/acp/agents/remove",
+    "apikey.issue": "/api/v1/acp/apikeys",
+    "apikey.revoke": "/api/v1/acp/apikeys/revoke",
+    "session.open": "/api/v1/acp/sessions",
+    "session.beat": "/api/v1/acp/sessions/beat",
+    "session.close": "/api/v1/acp/sessions/close",
 }
 PARAMETERS = {
     "ttlMinMs": 1000,
@@ -65,6 +73,11 @@ PARAMETERS = {
     "trustGainWindowMs": 3600000,
     "trustLoss": 5000,
     "heldPerPrincipal": 1024,
+    "sessionIdleMs": 120000,
+    "sessionsPerPrincipal": 1024,
+    "trialDecisions": 35,
+    "trialMs": 604800000,
+    "trialTtlMaxMs": 60000,
 }
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 Json = dict[str, Any]
@@ -124,7 +137,9 @@ class Key:
 
 
 LOG, RECEIPT, ROOT, OPERATOR, ALICE, BOB, STRANGER, CAROL = (Key(n) for n in (11, 12, 13, 14, 15, 16, 17, 18))
-KEYS = (OPERATOR, ALICE, BOB, STRANGER, CAROL)
+ENROLLER, DEPUTY = Key(19), Key(20)  # the key of the gateway that enrols, and a second operator
+SESSION, OTHER_SESSION, HELPER = Key(31), Key(32), Key(33)
+KEYS = (OPERATOR, ALICE, BOB, STRANGER, CAROL, DEPUTY, SESSION, OTHER_SESSION, HELPER)
 WITNESSES = {"w1": Key(21), "w2": Key(22), "w3": Key(23)}
 
 
@@ -140,6 +155,32 @@ def tree_root(hashes: Sequence[bytes]) -> bytes:
         return hashes[0]
     k = 1 << (len(hashes) - 1).bit_length() - 1
     return hashlib.sha256(b"\1" + tree_root(hashes[:k]) + tree_root(hashes[k:])).digest()
+
+
+def statement(iss: Key, sub: Key, at_ms: int, **over: Any) -> Json:
+    """An honest delegation of one hour from `at_ms` on; `over` replaces members, None leaves one out."""
+    said: Json = {
+        "type": "tallystick/delegation/1",
+        "iss": iss.did,
+        "sub": sub.did,
+        "aud": ORIGIN,
+        "verbs": ["lease", "transfer"],
+        "notBeforeMs": at_ms,
+        "expiresAtMs": at_ms + 3_600_000,
+        "maxDepth": 0,
+        **over,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def signed_statement(said: Json, signer: Key) -> Json:
+    message = b"tallystick.delegation/1\n" + hashlib.sha256(canonical(said)).digest()
+    return {"statement": said, "signature": b64(signer.sign(message))}
+
+
+def enrolment_proof(agent: Key, key_digest: str, ledger: str = ORIGIN) -> str:
+    document = canonical({"agent": agent.did, "keyDigest": key_digest, "ledger": ledger})
+    return b64(agent.sign(b"tallystick.enrolment/1\n" + hashlib.sha256(document).digest()))
 
 
 def tree_path(index: int, hashes: Sequence[bytes]) -> list[bytes]:
@@ -165,7 +206,12 @@ class Ledger:
     token: int = 0
     counter: int = 0
     classes: dict[str, tuple[str, bool]] = field(default_factory=dict)  # class and folding by scheme, of `set_scheme`
-    trust: dict[str, tuple[int, int]] = field(default_factory=dict)  # value and seq of the last change, by DID
+    trust: dict[str, tuple[int, int]] = field(default_factory=dict)  # value and seq of the last change, by principal
+    people: dict[str, tuple[str, str]] = field(default_factory=dict)  # principal and onBehalfOf, by actor
+    sessions: dict[str, tuple[int, int]] = field(default_factory=dict)  # openedSeq and expiresAtMs, by DID
+    custodial: set[str] = field(default_factory=set)
+    operators: set[str] = field(default_factory=lambda: {OPERATOR.did})
+    issued: dict[str, tuple[int, str]] = field(default_factory=dict)  # issuedSeq and operator, by digest of an API key
 
     # --- tree ---
 
@@ -184,6 +230,7 @@ class Ledger:
 
     def entry(self, name: str, actor: str, members: Json, change: Callable[[Json], None] | None = None) -> int:
         seq = len(self.leaves)
+        principal, on_behalf_of = self.who(actor)
         leaf: Json = {
             "type": f"tallystick/{name}/1",
             "origin": ORIGIN,
@@ -194,8 +241,8 @@ class Ledger:
             "genesis": self.genesis,
             "durability": "local",
             "actor": actor,
-            "principal": actor,
-            "onBehalfOf": actor,
+            "principal": principal,
+            "onBehalfOf": on_behalf_of,
             **members,
         }
         if change is not None:
@@ -203,12 +250,19 @@ class Ledger:
         self.leaves.append(canonical(leaf))
         return seq
 
+    def who(self, actor: str) -> tuple[str, str]:
+        """The principal and the operator behind an actor; of who was never added: itself, and the first operator."""
+        if actor == "gateway" or actor in self.operators:
+            return actor, actor
+        return self.people.get(actor, (actor, OPERATOR.did))
+
     def open(self, **over: Any) -> int:
         members = {
-            "rules": 2,
+            "rules": 3,
             "root": ROOT.vkey(f"{ORIGIN}/root"),
             "keys": [f"log {LOG.vkey(ORIGIN)} 0 - active", f"receipt {RECEIPT.vkey(ORIGIN + '/receipt')} 0 - active"],
             "operators": [OPERATOR.did],
+            "enroller": ENROLLER.did,
             "authorities": [AUTHORITY],
             "isPublic": True,
             "isDev": False,
@@ -272,15 +326,129 @@ class Ledger:
         change: Callable[[Json], None] | None = None,
         **over: Any,
     ) -> int:
-        return self.entry(name, key.did, {**members, "request": self.request(key, action, body, **over)}, change)
+        evidence = self.request(key, action, body, **over)
+        return self.entry(name, key.did, {**self.marked(key.did, members), "request": evidence}, change)
+
+    def marked(self, actor: str, members: Json) -> Json:
+        """Members of a leaf, with what it says because of whose key signed: custody, and how long a session lasts."""
+        marks: Json = {"custody": "gateway"} if actor in self.custodial or actor == ENROLLER.did else {}
+        if actor in self.sessions and "holdUntilMs" in members:
+            marks["endsIfIdleAtMs"] = min(self.idle_at_ms(actor), members["expiresAtMs"])
+        return {**marks, **members}
+
+    def idle_at_ms(self, session: str) -> int:
+        return min(self.time_ms + 120_000, self.sessions[session][1])
+
+    # --- people ---
 
     def add(self, agent: Key, by: Key = OPERATOR, **over: Any) -> int:
-        members = {"agent": agent.did}
+        members = {"agent": agent.did, **({"agentCustody": "gateway"} if over.pop("is_custodial", False) else {})}
+        self.people[agent.did] = (agent.did, by.did)
+        if "agentCustody" in members:
+            self.custodial.add(agent.did)
         return self.decision("agent.added", by, "agent.add", members, members, **over)
 
-    def remove(self, agent: Key) -> int:
+    def remove(self, agent: Key, by: Key = OPERATOR) -> int:
         members = {"agent": agent.did}
-        return self.decision("agent.removed", OPERATOR, "agent.remove", members, members)
+        return self.decision("agent.removed", by, "agent.remove", members, members)
+
+    def add_operator(self, operator: Key, by: Key = OPERATOR, **over: Any) -> int:
+        members = {"operator": operator.did}
+        seq = self.decision("operator.added", by, "operator.add", members, members, **over)
+        self.operators.add(operator.did)
+        return seq
+
+    def remove_operator(self, operator: Key, by: Key = OPERATOR, **over: Any) -> int:
+        members = {"operator": operator.did}
+        seq = self.decision("operator.removed", by, "operator.remove", members, members, **over)
+        self.operators.discard(operator.did)
+        return seq
+
+    def issue(self, key_digest: str, kind: str = "live", agent: Key | None = None, by: Key = OPERATOR) -> int:
+        members = {"keyDigest": key_digest, "kind": kind, **({} if agent is None else {"agent": agent.did})}
+        self.issued[key_digest] = (len(self.leaves), by.did)
+        return self.decision("apikey.issued", by, "apikey.issue", members, members)
+
+    def revoke(self, key_digest: str, by: Key = OPERATOR, **over: Any) -> int:
+        body = {"keyDigest": key_digest}
+        members = {**body, "issuedSeq": self.issued[key_digest][0]}
+        return self.decision("apikey.revoked", by, "apikey.revoke", body, members, **over)
+
+    def enrol(self, agent: Key, key_digest: str, **over: Any) -> int:
+        """An agent added by API key: the gateway's own key signs, the new one proves that it is there."""
+        operator = self.issued[key_digest][1]
+        self.people[agent.did] = (agent.did, operator)
+        self.people[ENROLLER.did] = (ENROLLER.did, operator)
+        members = {"agent": agent.did, "keyDigest": key_digest}
+        body = {**members, "proof": over.pop("proof", enrolment_proof(agent, key_digest))}
+        return self.decision("agent.added", ENROLLER, "agent.add", body, members, **over)
+
+    # --- sessions ---
+
+    def open_session(
+        self, session: Key, *issuers: Key, change: Callable[[Json], None] | None = None, **said: Any
+    ) -> int:
+        """A session by a chain of issuers, outermost first; `said` is what the last statement says otherwise."""
+        chain, at_ms, parent = [], said.pop("notBeforeMs", self.time_ms), None
+        for number, issuer in enumerate(issuers):
+            is_last = number == len(issuers) - 1
+            rest = said if is_last else {"maxDepth": 1}
+            one = statement(issuer, session if is_last else issuers[number + 1], at_ms, parent=parent, **rest)
+            parent = hashlib.sha256(canonical(one)).hexdigest()
+            chain.append(signed_statement(one, issuer))
+        return self.open_with(session, chain, change=change)
+
+    def open_with(self, session: Key, chain: list[Json], **over: Any) -> int:
+        """A session by any chain of signed statements."""
+        last = chain[-1]["statement"]
+        principal = session.did if last["iss"] in self.operators else last["iss"]
+        on_behalf_of = last["iss"] if principal == session.did else self.who(principal)[1]
+        self.people[session.did] = (principal, on_behalf_of)
+        self.sessions[session.did] = (len(self.leaves), last["expiresAtMs"])
+        members = {
+            "verbs": last["verbs"],
+            "expiresAtMs": last["expiresAtMs"],
+            "endsIfIdleAtMs": self.idle_at_ms(session.did),
+            **({"scope": last["resources"]} if "resources" in last else {}),
+        }
+        return self.decision("session.opened", session, "session.open", {"delegations": chain}, members, **over)
+
+    def beat(self, session: Key, **over: Any) -> int:
+        body = {"activity": over.pop("activity")} if "activity" in over else {}
+        members = {**body, "endsIfIdleAtMs": self.idle_at_ms(session.did)}
+        return self.decision("session.seen", session, "session.beat", body, members, **over)
+
+    def close(self, session: Key, by: Key | None = None, leases: int = 0, tickets: int = 0, **over: Any) -> int:
+        """The close alone; what it gives back is `returned` and `waiting`."""
+        body = {"session": session.did, **({"reason": over.pop("reason")} if "reason" in over else {})}
+        members = {**body, "openedSeq": self.sessions[session.did][0], "leases": leases, "tickets": tickets}
+        return self.decision("session.closed", by or session, "session.close", body, members, **over)
+
+    def end_session(self, session: Key, reason: str, leases: int = 0, tickets: int = 0, **members: Any) -> int:
+        """The gateway's own end of a session; leases that nobody gave back cost its principal trust."""
+        said = {"session": session.did, "openedSeq": self.sessions[session.did][0], "reason": reason}
+        if leases and reason != "revoked":
+            members = {"trust": [self.moved(session, -5_000)], **members}
+        return self.entry("session.ended", "gateway", {**said, "leases": leases, "tickets": tickets, **members})
+
+    def returned(self, grant_seq: int, cause_seq: int, **over: Any) -> int:
+        members = self.later(grant_seq, "resources", "leaseId", "fencingToken", "holder", "grantSeq")
+        return self.entry("lease.returned", "gateway", {**members, "causeSeq": cause_seq, **over})
+
+    # --- batches ---
+
+    def batch(self, key: Key, *commands: Json, is_atomic: bool = False, is_bare: bool = False, **over: Any) -> int:
+        """The header alone; each command is answered by the next `answer`, in order."""
+        marks: Json = {"isBare": True} if is_bare else {}
+        body = {"commands": list(commands), **({"isAtomic": True} if is_atomic else {}), **marks}
+        members = {"count": len(commands), "isAtomic": is_atomic, **marks}
+        return self.decision("batch.received", key, "batch.submit", body, members, **over)
+
+    def answer(self, name: str, header: int, members: Json, change: Callable[[Json], None] | None = None) -> int:
+        """The answer to the next command of the batch with this header."""
+        actor = self.value(header)["actor"]
+        place = {"batch": header, "index": len(self.leaves) - header - 1}
+        return self.entry(name, actor, {**self.marked(actor, members), "request": place}, change)
 
     def set_scheme(self, name: str, scheme_class: str, *, is_folding: bool = False, **over: Any) -> int:
         body = {"name": name, "class": scheme_class, "isFolding": is_folding}
@@ -325,9 +493,13 @@ class Ledger:
         everything = {**grant, "grantSeq": grant_seq, "grantedAtMs": grant["timeMs"], "holder": grant["actor"]}
         return {name: everything[name] for name in names}
 
-    def renew(self, key: Key, grant_seq: int, ttl_ms: int = 30_000, **over: Any) -> int:
+    def renewed(self, grant_seq: int, ttl_ms: int = 30_000) -> Json:
+        """The members of a renewal."""
         names = ("resources", "mode", "schemes", "leaseId", "fencingToken", "holdUntilMs", "grantSeq", "grantedAtMs")
-        members = {**self.later(grant_seq, *names), "ttlMs": ttl_ms, "expiresAtMs": self.time_ms + ttl_ms}
+        return {**self.later(grant_seq, *names), "ttlMs": ttl_ms, "expiresAtMs": self.time_ms + ttl_ms}
+
+    def renew(self, key: Key, grant_seq: int, ttl_ms: int = 30_000, **over: Any) -> int:
+        members = self.renewed(grant_seq, ttl_ms)
         body = {"leaseId": members["leaseId"], "ttlMs": ttl_ms}
         return self.decision("lease.renewed", key, "lease.renew", body, members, **over)
 
@@ -345,18 +517,21 @@ class Ledger:
 
     def moved(self, key: Key, change: int) -> Json:
         """The row of `trust` that says how a principal's trust moves with the next entry."""
-        value, seq = self.trust.get(key.did, (50_000, -1))
-        self.trust[key.did] = (value + change, len(self.leaves))
+        did = self.who(key.did)[0]
+        value, seq = self.trust.get(did, (50_000, -1))
+        self.trust[did] = (value + change, len(self.leaves))
         previous = {} if seq < 0 else {"previousSeq": seq}
-        return {"did": key.did, "change": change, "after": value + change, **previous}
+        return {"did": did, "change": change, "after": value + change, **previous}
+
+    def released(self, key: Key, grant_seq: int, gain: int | None = None) -> Json:
+        """The members of a release."""
+        members = self.later(grant_seq, "resources", "leaseId", "fencingToken", "grantSeq", "grantedAtMs")
+        earned = (500 if self.time_ms - members["grantedAtMs"] >= 1_000 else 0) if gain is None else gain
+        return {**members, "trust": [self.moved(key, earned)]} if earned else members
 
     def release(self, key: Key, grant_seq: int, *, gain: int | None = None, **over: Any) -> int:
         """A release; `gain` is what trust it earns, by default the whole gain after a real hold."""
-        names = ("resources", "leaseId", "fencingToken", "grantSeq", "grantedAtMs")
-        members = self.later(grant_seq, *names)
-        earned = (500 if self.time_ms - members["grantedAtMs"] >= 1_000 else 0) if gain is None else gain
-        if earned:
-            members["trust"] = [self.moved(key, earned)]
+        members = self.released(key, grant_seq, gain)
         body = {"resources": members["resources"], "leaseId": members["leaseId"]}
         return self.decision("lease.released", key, "lease.release", body, members, **over)
 
@@ -369,21 +544,21 @@ class Ledger:
 
     def refuse(self, key: Key, grant_seq: int, *resources: str, **over: Any) -> int:
         """A lease_held refusal that names the grant."""
-        grant = self.value(grant_seq)
-        members = {
-            "resources": sorted(resources),
-            "mode": "write",
-            "ttlMs": 30_000,
-            "wait": False,
+        asked = {"resources": sorted(resources), "mode": "write", "ttlMs": 30_000, "wait": False}
+        members = {**asked, **self.held(grant_seq, sorted(resources)[0])}
+        return self.decision("lease.refused", key, "lease.acquire", {"resources": [*resources]}, members, **over)
+
+    def held(self, grant_seq: int, resource: str) -> Json:
+        """What a lease_held refusal says beside what was asked."""
+        return {
             "error": "lease_held",
             "number": 408,
-            "holder": grant["actor"],
-            "conflict": self.conflict(grant_seq, sorted(resources)[0]),
+            "holder": self.value(grant_seq)["actor"],
+            "conflict": self.conflict(grant_seq, resource),
             "conflicts": 1,
             "stampede": {"admitted": True, "waitMs": 25},
             "retryAfterMs": 25,
         }
-        return self.decision("lease.refused", key, "lease.acquire", {"resources": [*resources]}, members, **over)
 
     def conflict(self, grant_seq: int, resource: str, held_as: str | None = None) -> Json:
         names = ("leaseId", "fencingToken", "mode", "grantedAtMs", "expiresAtMs")
@@ -490,7 +665,14 @@ class Ledger:
         return f"c2sp.org/tlog-proof@v1\nindex {seq}\n{path}\n{self.checkpoint(size, witnesses, log).decode()}"
 
     def envelope(self, seq: int, size: int | None = None, witnesses: Sequence[str] = (), log: Key = LOG) -> Json:
-        return envelope(self.leaves[seq], self.proof(seq, size, witnesses, log))
+        whole = envelope(self.leaves[seq], self.proof(seq, size, witnesses, log))
+        header = self.value(seq).get("request", {}).get("batch")
+        return whole if header is None else {**whole, "batch": self.batch_part(header, size)}
+
+    def batch_part(self, header: int, size: int | None = None) -> Json:
+        """Member `batch` of the receipt of a command."""
+        path = [b64(part) for part in tree_path(header, self.hashes[:size])]
+        return {"leaf": b64(self.leaves[header]), "path": path}
 
     def receipt(self, seq: int, size: int | None = None, witnesses: Sequence[str] = (), log: Key = LOG) -> bytes:
         return canonical(self.envelope(seq, size, witnesses, log))
@@ -617,4 +799,67 @@ def busy() -> Ledger:
     ledger.time_ms += 1_000
     ledger.release(BOB, 8)  # 20
     ledger.change_mode(ALICE, reader, "write")  # 21
+    return ledger
+
+
+LIVE, TRIAL, BEARER = "1a" * 32, "2b" * 32, "3c" * 32  # digests of API keys
+TRIAL_AGENT, CUSTODIAL = Key(35), Key(36)
+
+
+def staffed() -> Ledger:
+    """A day with operators, API keys, sessions that end in every way, and batches: the entry types of storeys above."""
+    ledger = opened()
+    ledger.add_operator(DEPUTY)  # 5
+    ledger.issue(LIVE)  # 6
+    ledger.enrol(CAROL, LIVE)  # 7
+    ledger.issue(TRIAL, "trial", by=DEPUTY)  # 8
+    ledger.enrol(TRIAL_AGENT, TRIAL)  # 9
+    ledger.add(CUSTODIAL, is_custodial=True)  # 10
+    ledger.issue(BEARER, agent=CUSTODIAL)  # 11
+    ledger.grant(CUSTODIAL, "lock:custodial", ttl_ms=3_600_000)  # 12
+    ledger.time_ms += 100
+    ledger.open_session(SESSION, OPERATOR, ALICE, resources=["repo:**"])  # 13
+    held = ledger.grant(SESSION, "repo:a", ttl_ms=600_000)  # 14
+    ledger.time_ms += 1_000
+    ledger.beat(SESSION, activity="building")  # 15
+    ask: Json = {"action": "lease.acquire", "resource": "repo:b"}
+    header = ledger.batch(SESSION, ask, {"action": "lease.renew", "leaseId": f"L{held}"},
+                          {"action": "lease.release", "resource": "repo:b"}, ask)  # 16  # fmt: skip
+    first = ledger.answer("lease.granted", header, ledger.new_lease("repo:b"))  # 17
+    ledger.answer("lease.renewed", header, ledger.renewed(held))  # 18
+    ledger.answer("lease.released", header, ledger.released(SESSION, first))  # 19
+    second = ledger.answer("lease.granted", header, ledger.new_lease("repo:b"))  # 20
+    ask_free: Json = {"action": "lease.acquire", "resource": "lock:free"}
+    refused = {"count": 2, "isAtomic": True, "index": 1, "action": "lease.acquire", **ledger.held(held, "repo:a")}
+    body = {"commands": [ask_free, {**ask, "resource": "repo:a"}], "isAtomic": True}
+    ledger.decision("batch.refused", BOB, "batch.submit", body, refused)  # 21
+    header = ledger.batch(CAROL, ask_free, {**ask, "resource": "repo:a"}, is_bare=True)  # 22
+    ledger.answer("lease.granted", header, ledger.new_lease("lock:free"))  # 23
+    asked = {"resources": ["repo:a"], "mode": "write", "ttlMs": 30_000, "wait": False}
+    ledger.answer("lease.refused", header, {**asked, **ledger.held(held, "repo:a")})  # 24
+    closed = ledger.close(SESSION, leases=2, reason="done")  # 25
+    ledger.returned(held, closed)  # 26
+    ledger.returned(second, closed)  # 27
+    members = {"session": SESSION.did, "endedSeq": closed}
+    ledger.decision("closing.repeated", ALICE, "session.close", {"session": SESSION.did}, members)  # 28
+    ledger.time_ms += 10
+    ledger.open_session(OTHER_SESSION, OPERATOR)  # 29
+    idle = ledger.grant(OTHER_SESSION, "repo:a", ttl_ms=600_000)  # 30
+    free = ledger.value(23)["expiresAtMs"]
+    ledger.time_ms = free
+    ledger.expire(23)  # 31
+    ledger.time_ms = ledger.value(30)["endsIfIdleAtMs"]
+    ended = ledger.end_session(OTHER_SESSION, "idle", leases=1)  # 32
+    ledger.returned(idle, ended)  # 33
+    ledger.open_session(HELPER, BOB)  # 34
+    ours = ledger.grant(BOB, "repo:a")  # 35
+    ticket = ledger.queue(HELPER, "repo:a")  # 36
+    theirs = ledger.grant(HELPER, "repo:b")  # 37
+    removed = ledger.remove(BOB)  # 38
+    ended = ledger.end_session(HELPER, "revoked", leases=1, tickets=1, causeSeq=removed)  # 39
+    ledger.waiting("wait.removed", ticket, reason="holder_gone")  # 40
+    ledger.returned(ours, removed)  # 41
+    ledger.returned(theirs, ended)  # 42
+    ledger.revoke(LIVE)  # 43
+    ledger.remove_operator(DEPUTY)  # 44
     return ledger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verifier import maker
-from tests.verifier.delegation_stories import HOUR_MS, INVALID, SESSION, STORIES, Story, alone, chain, digest
+from tests.verifier.delegation_stories import HOUR_MS, INVALID, STORIES, Story, alone, chain, digest
+from tests.verifier.maker import SESSION
 from verifier.delegation import (
     chain_fault,
     enrolment_bytes,
@@ -129,7 +131,7 @@ def test_a_new_key_proves_that_it_wants_to_be_enrolled() -> None:
 
 def test_what_a_new_key_signs_is_what_the_protocol_says() -> None:
     document = maker.canonical({"agent": "a", "keyDigest": "d", "ledger": "o"})
-    assert enrolment_bytes("a", "d", "o") == b"tallystick.enrolment/1\n" + maker.hashlib.sha256(document).digest()
+    assert enrolment_bytes("a", "d", "o") == b"tallystick.enrolment/1\n" + hashlib.sha256(document).digest()
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=90))
