@@ -190,8 +190,9 @@ def label_of(view: Draft | View, did: str) -> str | None:
 
     A label is never an identity. A key can have been one thing before it became the other: what is in force counts.
     """
-    agent, session = agent_at(view, did), session_at(view, did)
-    if session is not None and (session.is_open or agent is None):
+    agent = agent_at(view, did)
+    session = None if agent is not None and agent.removed_seq is None else session_at(view, did)
+    if session is not None:
         if session.name is not None:
             return session.name
         agent = agent_at(view, session.principal)

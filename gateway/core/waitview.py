@@ -69,14 +69,15 @@ class Scene:
     """What was live at one head at `t_ms`: leases by holder, and by whom they are offered to, oldest token first;
     refusals by resource, the longest first; tickets, lowest number first; delays, the earliest begun first.
 
-    It counts as long as `view` stands at that head: what is on a resource is looked up there. `gone` are the sessions
-    whose time has come and whose end is not written yet. `leases`, `held` and `waits` are totals: live leases, the
-    resources they name, refusals that count as waiting.
+    It counts as long as `view` stands at that head: what is on a resource is looked up there. `sessions` are the open
+    ones by key, `gone` those among them whose time has come and whose end is not written yet. `leases`, `held` and
+    `waits` are totals: live leases, the resources they name, refusals that count as waiting.
     """
 
     view: View
     t_ms: int
     holiday_ms: int
+    sessions: dict[str, Session]
     gone: frozenset[str]
     by_holder: dict[str, list[Lease]]
     by_receiver: dict[str, list[Lease]]
@@ -146,7 +147,9 @@ def _is_tree(term: str) -> bool:
 def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
     """Walk through the live records once."""
     holiday_ms = counter_at(shelf, HOLIDAY_KEY)
-    gone = frozenset(_gone(shelf, t_ms, holiday_ms))
+    found = (record for record in shelf.scan("session/") if isinstance(record, Session))
+    sessions = {session.did: session for session in found if session.is_open}
+    gone = frozenset(did for did, one in sessions.items() if t_ms >= max(one.due_at_ms, holiday_ms))
     leases = sorted(_live(shelf, t_ms, holiday_ms, gone), key=lambda lease: lease.fencing_token)
     offers = {record.lease_id: record for record in shelf.scan("handover/") if isinstance(record, Handover)}
     by_holder: dict[str, list[Lease]] = {}
@@ -161,7 +164,7 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
         waiting.setdefault(one.resource, []).append(one)
     held = sum(len(lease.resources) for lease in leases)
     scene = Scene(
-        shelf, t_ms, holiday_ms, gone, by_holder, by_receiver, waiting, [], [], len(leases), held, len(waits)
+        shelf, t_ms, holiday_ms, sessions, gone, by_holder, by_receiver, waiting, [], [], len(leases), held, len(waits)
     )  # fmt: skip
     closed = (record for record in shelf.scan("delay/") if isinstance(record, Delay) and scene.is_live(record))
     scene.delays.extend(sorted(closed, key=lambda delay: delay.seq))
@@ -235,12 +238,6 @@ def trust_view(view: View, did: str, t_ms: int, parameters: Parameters) -> JsonO
     principal = principal_at(view, did if session is None else session.principal, parameters)
     seen: JsonObject = {"nowMs": t_ms, "did": did, "trust": principal.trust, "lastSeq": principal.trust_seq}
     return seen | _principal(did, principal.did)
-
-
-def _gone(shelf: Shelf, t_ms: int, holiday_ms: int) -> Iterator[str]:
-    for record in shelf.scan("session/"):
-        if isinstance(record, Session) and record.is_open and t_ms >= max(record.due_at_ms, holiday_ms):
-            yield record.did
 
 
 def _live(shelf: Shelf, t_ms: int, holiday_ms: int, gone: frozenset[str]) -> Iterator[Lease]:
@@ -418,8 +415,8 @@ def _lease_row(scene: Scene, lease: Lease) -> JsonObject:
     offer = handover_at(scene.view, lease.lease_id)
     if offer is not None:
         row["offer"] = {"offeredTo": offer.to_did, "byOperator": offer.is_operator, "seq": offer.seq}
-    session = session_at(scene.view, lease.holder)
-    if session is not None and session.is_open:
+    session = scene.sessions.get(lease.holder)
+    if session is not None:
         row["endsIfIdleAtMs"] = max(min(lease.expires_at_ms, session.due_at_ms), scene.holiday_ms)
     return row | _who(scene, lease.holder, lease.principal, "holderName")
 
