@@ -5,8 +5,8 @@
             ...                                  # heartbeats run; lease.is_trusted, lease.lost
             write(lease.fencing_token, lease.receipt)
 
-Facts come from verified receipts (receipts.py). The views (`wait_view`, `leases`, `agents`, `schemes`, `trust`) are
-pictures: nobody signs them.
+Facts come from verified receipts (receipts.py). The views (`wait_view`, `leases`, `trust` and the lists of office.py)
+are pictures: nobody signs them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, overload
+from typing import TYPE_CHECKING, Literal, Protocol, overload
 from urllib.parse import quote
 
 from gateway.actions import ACTIONS
+from gateway.client.batch import Outcome
 from gateway.client.caller import RETRY_MS, Caller, Decided, OnSilence
 from gateway.client.clock import Clock, SystemClock
+from gateway.client.delegation import TTL_MS_DEFAULT as SESSION_MS_DEFAULT
+from gateway.client.delegation import Scope, SignedDelegation, delegate
 from gateway.client.errors import (
     AnswerRefused,
     ClientError,
@@ -38,17 +41,24 @@ from gateway.client.errors import (
 from gateway.client.history import is_extension
 from gateway.client.lease import HeldLease, OnGrant, OnLost
 from gateway.client.line import OnWait, Ticket, Wish, answer_to_claim, queued, undo, wait_in_line
+from gateway.client.office import Office, rows_in
 from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.score import TrustChange, changes
 from gateway.client.seen import open_checkpoint
 from gateway.client.transport import HttpTransport, Transport
-from gateway.client.trust import Grant
+from gateway.client.trust import Grant, beat_period_ms
 from gateway.client.waiting import LOOK_MS, Jitter, pause_after_refusal_ms, pause_before_look_ms
+from keys.signing import SigningKey
+from keys.token import digest_of
 from verifier.checkpoint import Checkpoint
+from verifier.delegation import enrolment_bytes
 from verifier.entries import full_type, may_wait
 from verifier.note import encode_note
-from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical
+from verifier.wire import JsonObject, JsonValue, Malformed, encode_base64, encode_canonical
+
+if TYPE_CHECKING:  # session.py is built on this file
+    from gateway.client.session import Session
 
 # Long enough that heartbeats are rare, short enough that a crashed holder blocks nobody for long. Renewed at a third.
 TTL_MS_DEFAULT = 300_000
@@ -57,10 +67,9 @@ END_CHECK_MS = 2_000
 PROOF_PERIOD_MS = 60_000
 WAIT_PATH = ACTIONS["coordination.wait"].path
 LEASES_PATH = ACTIONS["lease.list"].path
-AGENTS_PATH = ACTIONS["agent.list"].path
 RECEIPT_PATH = ACTIONS["receipt.get"].path
 MODE_DEFAULT = "write"
-_QUEUED = full_type("wait.queued")
+_QUEUED, _ADDED = full_type("wait.queued"), full_type("agent.added")
 _log = logging.getLogger("tallystick.client")
 
 
@@ -82,7 +91,7 @@ class SeenLease:
     fencing_token: int
 
 
-class Agent:
+class Agent(Office):
     """One key at one gateway; an async context manager. Any number of tasks of its event loop may use it."""
 
     def __init__(
@@ -107,15 +116,40 @@ class Agent:
     def open(cls, profile: Profile | Path | str | None = None, *, on_silence: OnSilence | None = None) -> Agent:
         """Return the agent of a profile: a folder, an opened profile, or the default one. Use it with `async with`.
 
-        `on_silence` is called once, with the milliseconds still to be tried, when the gateway does not answer.
+        The folder of a session gives that session, to go on with. `on_silence` is called once, with the milliseconds
+        still to be tried, when the gateway does not answer.
         """
+        from gateway.client.session import Session, is_session  # it is built on this file
+
         if not isinstance(profile, Profile):
             profile = open_profile(None if profile is None else Path(profile))
-        return cls(profile, on_silence=on_silence)
+        return (
+            Session.resume(profile, on_silence=on_silence)
+            if is_session(profile)
+            else cls(profile, on_silence=on_silence)
+        )
 
     @property
     def did(self) -> str:
         return self.profile.key.did
+
+    @property
+    def principal(self) -> str:
+        """Whom trust and limits are counted for: the key itself, unless it is a session's."""
+        return self.did
+
+    def trust_ends_ms(self, grant: Grant) -> int:
+        """Return the steady-clock instant at which a lease of this key must no longer be relied on."""
+        return grant.trust_ends_ms
+
+    def renewal_due_ms(self, grant: Grant) -> int:
+        """Return the steady-clock instant at which a held lease wants its next renewal."""
+        return grant.sent_ms + beat_period_ms(min(grant.ttl_ms, grant.idle_ms))
+
+    @property
+    def doubt(self) -> str:
+        """Why nothing that this key holds can be relied on, beyond what its leases know; "" when nothing is wrong."""
+        return ""
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
@@ -169,7 +203,7 @@ class Agent:
         members |= {"wait": True, "onDeadlock": on_deadlock}
         if give_up_ms is not None:
             members["giveUpMs"] = give_up_ms
-        decided = _checked(await self._ask(members))
+        decided = (await self._ask(members)).in_favour()
         return queued(decided.receipt) if decided.receipt.type == _QUEUED else Grant(decided.receipt, decided.sent_ms)
 
     async def _acquire_as_advised(self, members: JsonObject, wait_ms: int) -> Grant:
@@ -206,7 +240,7 @@ class Agent:
     async def _looks_free(self, resource: str) -> bool:
         """Return whether the wait view shows nothing held, closed or in line: a hint to try, never a fact."""
         try:
-            rows = _rows(await self.wait_view(resource), "resources")
+            rows = rows_in(await self.wait_view(resource), "resources")
         except ClientError:
             return False
         return not any(row.get(what) for row in rows for what in ("leases", "delays", "queue"))
@@ -279,7 +313,7 @@ class Agent:
     ) -> VerifiedReceipt:
         """Give a lease back. Releasing again what this key already released succeeds (`release.repeated`)."""
         members: JsonObject = _named(resources) if lease_id is None else {**_named(resources), "leaseId": lease_id}
-        return _checked(await self.caller.decide("lease.release", members, until_ms=until_ms)).receipt
+        return await self._decided("lease.release", members, until_ms)
 
     async def transfer(
         self, lease: Tokened, to_did: str, reason: str, *, reason_digest: str | None = None
@@ -290,7 +324,7 @@ class Agent:
         a salt and whatever shall not stand in the ledger. TokenStale when the lease has another token by now.
         """
         members: JsonObject = {"leaseId": lease.lease_id, "seenToken": lease.fencing_token, "toDid": to_did}
-        return _checked(await self.caller.decide("lease.transfer", members | _why(reason, reason_digest))).receipt
+        return await self._decided("lease.transfer", members | _why(reason, reason_digest))
 
     async def accept(self, lease_id: str, *, ttl_ms: int = TTL_MS_DEFAULT) -> Grant:
         """Take over a lease that was offered to this key; it gets an id and a token of its own.
@@ -307,7 +341,89 @@ class Agent:
         Doing it again is a success without effect. The holder hears it from its next call.
         """
         members: JsonObject = {"resource": resource, "seenToken": seen_token}
-        return _checked(await self.caller.decide("lease.break", members | _why(reason, reason_digest))).receipt
+        return await self._decided("lease.break", members | _why(reason, reason_digest))
+
+    async def batch(
+        self, commands: Sequence[JsonObject], *, atomic: bool = False, bare: bool = False, until_ms: int | None = None
+    ) -> tuple[Outcome, ...]:
+        """Have up to 256 commands decided at once, each with the effects of those before; return what became of each.
+
+        `commands` are those of batch.py (`acquiring`, `renewing`, `releasing`). Refusals are among the outcomes and not
+        raised; with `atomic` the first one undoes all and is raised as BatchRefused. Each receipt can be handed on
+        alone; `bare` leaves out their direct signatures, so that they rest on the ledger's checkpoint only.
+        """
+        members: JsonObject = {"commands": [*commands], "isAtomic": atomic, **({"isBare": True} if bare else {})}
+        return tuple(
+            Outcome(decided.receipt, decided.sent_ms)
+            for decided in await self.caller.submit(members, until_ms=until_ms)
+        )
+
+    # -- sessions and enrolment ----------------------------------------------------------------------------------------
+
+    def delegate(
+        self,
+        subject: str,
+        *,
+        ttl_ms: int = SESSION_MS_DEFAULT,
+        verbs: Sequence[str] | None = None,
+        resources: Sequence[str] | None = None,
+        may_delegate: bool = False,
+        parent: SignedDelegation | None = None,
+    ) -> SignedDelegation:
+        """Return a signed statement that lets the key `subject` act for this one; nothing is sent.
+
+        An agent lets a session act; an operator a session, or with `may_delegate` an agent, whose sessions then act for
+        the operator within it. `verbs` of "lease" and "transfer" (both), `resources` (None: every name).
+        """
+        now_ms = self.clock.wall_ms() if self._caller is None else self._caller.ledger_now_ms
+        scope = _scope(verbs, resources, parent)
+        return delegate(
+            self.profile.key, subject, origin=self.profile.address.origin, now_ms=now_ms, ttl_ms=ttl_ms, scope=scope,
+            may_delegate=may_delegate, parent=parent,
+        )  # fmt: skip
+
+    def open_session(
+        self,
+        *,
+        ttl_ms: int = SESSION_MS_DEFAULT,
+        verbs: Sequence[str] | None = None,
+        resources: Sequence[str] | None = None,
+        name: str | None = None,
+        parent: SignedDelegation | None = None,
+        profile: Profile | None = None,
+        is_kept: bool = False,
+    ) -> Session:
+        """Return a session of this agent, or of this operator, with a fresh key; use it with `async with`.
+
+        Entering opens it and leaving closes it, unless `is_kept`. `parent` is a statement that this key was handed by
+        an operator. `profile` has the session's key and folder, where it is to outlive this process. Entering raises
+        SessionRefused when the ledger allows no such session. Other arguments as in `delegate`.
+        """
+        from gateway.client.session import Session  # it is built on this file
+
+        profile = replace(self.profile, key=SigningKey.generate(), home=None) if profile is None else profile
+        own = self.delegate(profile.key.did, ttl_ms=ttl_ms, verbs=verbs, resources=resources, parent=parent)
+        return Session(
+            profile, delegations=(own,) if parent is None else (parent, own), name=name, is_kept=is_kept,
+            seen=self._caller.seen if self._caller is not None and profile.home is None else None,
+            clock=self.clock, jitter=self._jitter, connect=self._connect, on_silence=self._on_silence,
+        )  # fmt: skip
+
+    async def enrol(self, token: str, name: str | None = None) -> VerifiedReceipt:
+        """Enrol this key by an API key; the gateway's own enroller signs for the operator that issued that.
+
+        Doing it again is a success without effect. The entry that answers names this key and the API key's digest.
+        """
+        digest = digest_of(token)
+        proof = encode_base64(self.profile.key.sign(enrolment_bytes(self.did, digest, self.profile.address.origin)))
+        members: JsonObject = {"agent": self.did, "proof": proof, **({} if name is None else {"name": name})}
+        receipt = await self.caller.enrol(token, members)
+        leaf = receipt.leaf
+        if leaf.text("error"):
+            raise refusal_of(receipt)
+        if (leaf.type, leaf.text("agent"), leaf.text("keyDigest")) != (_ADDED, self.did, digest):
+            raise AnswerRefused(f"entry {receipt.seq} is {leaf.type}, which does not enrol this key by this API key")
+        return receipt
 
     # -- the line ------------------------------------------------------------------------------------------------------
 
@@ -318,13 +434,13 @@ class Agent:
         better one. TicketEnded when the place is gone.
         """
         ticket_id = ticket if isinstance(ticket, str) else ticket.ticket_id
-        decided = _checked(await self.caller.decide("wait.claim", {"ticketId": ticket_id}, hold_ms=hold_ms))
+        decided = (await self.caller.decide("wait.claim", {"ticketId": ticket_id}, hold_ms=hold_ms)).in_favour()
         return answer_to_claim(ticket, decided.receipt, decided.sent_ms)
 
     async def cancel(self, ticket: Ticket | str, *, until_ms: int | None = None) -> VerifiedReceipt:
         """Leave the line; TicketEnded when the ticket was served, cancelled or removed before."""
         ticket_id = ticket if isinstance(ticket, str) else ticket.ticket_id
-        return _checked(await self.caller.decide("wait.cancel", {"ticketId": ticket_id}, until_ms=until_ms)).receipt
+        return await self._decided("wait.cancel", {"ticketId": ticket_id}, until_ms)
 
     async def wait_view(self, resource: str | None = None) -> JsonObject:
         """Return who holds what and who was refused, on one resource or all, unverified."""
@@ -335,51 +451,13 @@ class Agent:
 
         `is_patient`: a gateway that is away is tried for as long as for a decision.
         """
-        return _rows(await self.caller.read(LEASES_PATH, f"holder={holder}", is_patient=is_patient), "leases")
+        return rows_in(await self.caller.read(LEASES_PATH, f"holder={holder}", is_patient=is_patient), "leases")
 
     async def offered(self) -> list[JsonObject]:
         """Return the live leases that their holders or an operator offer to this key, unverified."""
-        return _rows(await self.caller.read(LEASES_PATH, "holder=me"), "offered")
+        return rows_in(await self.caller.read(LEASES_PATH, "holder=me"), "offered")
 
-    # -- agents --------------------------------------------------------------------------------------------------------
-
-    async def add_agent(self, did: str, name: str | None = None) -> VerifiedReceipt:
-        """Enrol a key; this agent's own key must be an operator's."""
-        members: JsonObject = {"agent": did} if name is None else {"agent": did, "name": name}
-        return _checked(await self.caller.decide("agent.add", members)).receipt
-
-    async def remove_agent(self, did: str) -> VerifiedReceipt:
-        """Stop a key from acting; what it holds runs out."""
-        return _checked(await self.caller.decide("agent.remove", {"agent": did})).receipt
-
-    async def agents(self) -> list[JsonObject]:
-        """Return the enrolled keys, unverified."""
-        return _rows(await self.caller.read(AGENTS_PATH), "agents")
-
-    # -- what applies --------------------------------------------------------------------------------------------------
-
-    async def set_scheme(
-        self,
-        name: str,
-        scheme_class: str,
-        *,
-        is_folding: bool = False,
-        is_unicode: bool = False,
-        lock_delay_ms: int | None = None,
-        max_hold_ms: int | None = None,
-    ) -> VerifiedReceipt:
-        """Say, as an operator, what the names of a scheme mean and who may share them; None: the ledger's own value.
-
-        Refused (scheme_busy) while a lease, a ticket or a delay of the scheme lives.
-        """
-        members: JsonObject = {"name": name, "class": scheme_class, "isFolding": is_folding, "isUnicode": is_unicode}
-        bounds = {"lockDelayMs": lock_delay_ms, "maxHoldMs": max_hold_ms}
-        members |= {member: value for member, value in bounds.items() if value is not None}
-        return _checked(await self.caller.decide("scheme.set", members)).receipt
-
-    async def schemes(self) -> list[JsonObject]:
-        """Return the registered schemes, unverified."""
-        return _rows(await self.caller.read(ACTIONS["scheme.list"].path), "schemes")
+    # -- trust ---------------------------------------------------------------------------------------------------------
 
     async def trust(self, did: str) -> JsonObject:
         """Return the trust of a key as the gateway says: nowMs, did, trust, lastSeq (None before the first change)."""
@@ -475,20 +553,26 @@ class Agent:
     async def __aenter__(self) -> Agent:
         self._transport = self._connect(self.profile.address.url)
         try:
-            self._caller = Caller(self.profile, self._transport, self.clock, self._jitter, self._on_silence)
+            self._caller = self._make_caller(self._transport)
             await self.check_history(until_ms=self.clock.steady_ms() + START_CHECK_MS)
         except Unreachable:
             self.caller.tell_silence(RETRY_MS)  # whoever needs the gateway will hear it from the first call
         except BaseException:
-            await self._transport.close()
+            await self._disconnect()
             raise
         self._proven_ms = self.clock.steady_ms()
         return self
 
+    def _make_caller(self, transport: Transport) -> Caller:
+        return Caller(self.profile, transport, self.clock, self._jitter, self._on_silence)
+
+    async def _disconnect(self) -> None:
+        assert self._transport is not None, "entered"
+        await self._transport.close()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._transport is not None, "entered"
         try:
             await self.prove_history(until_ms=self.clock.steady_ms() + END_CHECK_MS)
         except (Unreachable, RequestRejected) as unproven:
@@ -498,7 +582,7 @@ class Agent:
                 unproven,
             )
         finally:
-            await self._transport.close()
+            await self._disconnect()
 
 
 def _named(resources: str | Sequence[str]) -> JsonObject:
@@ -506,6 +590,18 @@ def _named(resources: str | Sequence[str]) -> JsonObject:
         return {"resource": resources}
     names: list[JsonValue] = list(resources)
     return {"resource": names[0]} if len(names) == 1 else {"resources": names}
+
+
+def _scope(
+    verbs: Sequence[str] | None, resources: Sequence[str] | None, parent: SignedDelegation | None
+) -> Scope | None:
+    """Return what is lent; what is left out is the parent's, or all."""
+    if verbs is None and resources is None:
+        return None
+    above = Scope() if parent is None else Scope(parent.says.verbs, parent.says.resources)
+    return Scope(
+        above.verbs if verbs is None else tuple(verbs), above.resources if resources is None else tuple(resources)
+    )
 
 
 def _mode(mode: str) -> JsonObject:
@@ -517,20 +613,8 @@ def _why(reason: str, reason_digest: str | None) -> JsonObject:
     return {"reason": reason} if reason_digest is None else {"reason": reason, "reasonDigest": reason_digest}
 
 
-def _checked(decided: Decided) -> Decided:
-    """Return a decision in our favour; a refusal is raised as the exception of its kind."""
-    if decided.receipt.leaf.text("error"):
-        raise refusal_of(decided.receipt)
-    return decided
-
-
 def _grant(decided: Decided) -> Grant:
-    return Grant(_checked(decided).receipt, decided.sent_ms)
-
-
-def _rows(answer: JsonObject, name: str) -> list[JsonObject]:
-    rows = answer.get(name)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return Grant(decided.in_favour().receipt, decided.sent_ms)
 
 
 def _split(ours: Checkpoint, theirs: Checkpoint) -> SplitView:

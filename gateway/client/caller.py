@@ -6,6 +6,7 @@ House rules of this file:
   neither be decided twice nor be refused as a replay. A time-out says nothing about the outcome; only an answer does.
 * Nothing that came back is believed before receipts.py has accepted it. A problem document is the gateway's bare word:
   it may make this client wait, give up or complain, never act.
+* Of a session's own entries each one is told to its presence (presence.py), and so is the word that it is over.
 * Time is corrected from verified first answers only, at most SKEW_MS_MAX. A gateway could otherwise talk a client into
   signing for some later hour.
 
@@ -16,12 +17,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gateway.actions import ACTIONS
+from gateway.client.batch import Cut, cut_batch
 from gateway.client.clock import Clock
 from gateway.client.errors import (
     AnswerRefused,
@@ -29,16 +32,22 @@ from gateway.client.errors import (
     ClockWrong,
     NotEnrolled,
     RequestRejected,
+    SessionEnded,
+    SessionRefused,
     SplitView,
+    TrialOver,
     UnknownHistory,
     Unreachable,
+    refusal_of,
 )
+from gateway.client.presence import Presence
 from gateway.client.profile import Profile
 from gateway.client.receipts import (
     ANSWER_BYTES_MAX,
     Sent,
     VerifiedReceipt,
     check_is_answer_to,
+    check_is_whole,
     open_receipt,
     receipt_in,
 )
@@ -47,7 +56,7 @@ from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_r
 from gateway.client.transport import Reply, Transport
 from gateway.client.waiting import Jitter, pause_after_silence_ms
 from verifier.checkpoint import Checkpoint
-from verifier.entries import ACTION_PATHS, check_body
+from verifier.entries import ACTION_PATHS, Leaf, check_body
 from verifier.note import encode_note
 from verifier.wire import JsonObject, Malformed, encode_canonical, parse_json
 
@@ -57,11 +66,32 @@ DISPUTE_MS = 5_000  # all notes of one dispute; whoever found it must be told so
 SKEW_MS_MAX = 120_000
 LEASE_LIFE_S, OTHER_LIFE_S = 15, 60  # docs/protocol.md 4.10
 DISPUTE_PATH = ACTIONS["ledger.dispute"].path
+ENROL_PATH = ACTIONS["agent.enrol"].path
 # Hears, once, that the gateway does not answer, and for how many milliseconds it will be tried.
 OnSilence = Callable[[int], None]
 # The gateway said "not now"; 409 counts when it comes with Retry-After (in flight) or says the nonce was seen.
 _BUSY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _NOT_ENROLLED = frozenset({"agent_unknown", "agent_removed", "reader_unknown"})
+_SESSION_REFUSED = frozenset(
+    {
+        "delegation_invalid",
+        "delegation_wrong_ledger",
+        "delegation_too_deep",
+        "delegation_wider",
+        "delegation_longer",
+        "delegation_expired",
+        "issuer_unknown",
+        "issuer_removed",
+        "session_taken",
+        "too_many_sessions",
+    }
+)
+# What is final though its status is one of those that come with a later try.
+_FINAL: Mapping[str, type[RequestRejected]] = {
+    **dict.fromkeys(_SESSION_REFUSED, SessionRefused),
+    **dict.fromkeys(("session_ended", "session_expired"), SessionEnded),
+    **dict.fromkeys(("trial_used_up", "trial_over"), TrialOver),
+}
 
 _log = logging.getLogger("tallystick.client")
 T = TypeVar("T")
@@ -73,6 +103,12 @@ class Decided:
 
     receipt: VerifiedReceipt
     sent_ms: int
+
+    def in_favour(self) -> Decided:
+        """Return this decision if it is in our favour; a refusal is raised as the exception of its kind."""
+        if self.receipt.leaf.text("error"):
+            raise refusal_of(self.receipt)
+        return self
 
 
 @dataclass(slots=True)
@@ -95,6 +131,14 @@ class _Call:
         return Sent(self.action, did, self.path, self.body, self.idempotency_key, self.nonces)
 
 
+class _Posted(NamedTuple):
+    """One attempt and what came back; `wall_ms` is this machine's time at which it was sent."""
+
+    reply: Reply
+    nonce: str
+    wall_ms: int
+
+
 class _Again(Exception):
     """This attempt settled nothing; try again after `after_ms`, or give up with `error`."""
 
@@ -114,12 +158,15 @@ class Caller:
         clock: Clock,
         jitter: Jitter,
         on_silence: OnSilence | None = None,
+        seen: Seen | None = None,
     ) -> None:
+        """`seen` is the memory of another caller of this process for the same ledger, to be shared with it."""
         self._on_silence = on_silence
         self.profile = profile
         self.clock = clock
         self.jitter = jitter
-        self.seen: Seen = profile.open_seen()
+        self.seen: Seen = profile.open_seen() if seen is None else seen
+        self.presence: Presence | None = None
         self._transport = transport
         self._skew_ms = 0
 
@@ -137,16 +184,77 @@ class Caller:
         for a body that breaks the entry table (nothing was sent); Unreachable when the deadline came first (the outcome
         is unknown).
         """
+        call = self._call(action, members, hold_ms)
+        until_ms = call.sent_ms + RETRY_MS + hold_ms if until_ms is None else until_ms
+        attempt_ms = ATTEMPT_MS + hold_ms
+        with self._watched():
+            receipt = await self._retrying(
+                lambda timeout_ms: self._attempt(call, timeout_ms), until_ms, attempt_ms=attempt_ms
+            )
+        self._note_entry(receipt, call)
+        return Decided(receipt, call.sent_ms)
+
+    async def submit(self, members: JsonObject, *, until_ms: int | None = None) -> tuple[Decided, ...]:
+        """Send one batch until the ledger has decided it; return the verified decision of each command, in order.
+
+        Refusals are among them. A batch of which nothing was done is raised as BatchRefused.
+        """
+        call = self._call("batch.submit", members)
+        with self._watched():
+            receipts = await self._retrying(lambda timeout_ms: self._attempt_batch(call, timeout_ms), until_ms)
+        self._note_entry(receipts[-1], call)
+        if receipts[0].leaf.batch is None:
+            Decided(receipts[0], call.sent_ms).in_favour()
+        return tuple(Decided(receipt, call.sent_ms) for receipt in receipts)
+
+    async def enrol(self, token: str, members: JsonObject, *, until_ms: int | None = None) -> VerifiedReceipt:
+        """Send an enrolment under an API key until it is decided; return the verified decision.
+
+        The key names the intention, so that a retry never enrols twice. Whether the decision is about this key is the
+        caller's to check.
+        """
+        content = encode_canonical(members)
+        headers = {
+            "host": self.profile.address.authority, "content-type": "application/json",
+            "authorization": f"Bearer {token}",
+        }  # fmt: skip
+        return await self._retrying(lambda timeout_ms: self._enrol(headers, content, timeout_ms), until_ms)
+
+    async def _enrol(self, headers: Mapping[str, str], content: bytes, timeout_ms: int) -> VerifiedReceipt:
+        try:
+            reply = await self._transport.send("POST", ENROL_PATH, headers, content, timeout_ms)
+        except Unreachable as error:
+            raise _Again(error) from error
+        receipt_bytes = receipt_in(reply.unverified_body)
+        if receipt_bytes is None:
+            raise await self._problem(reply, None)
+        receipt = open_receipt(receipt_bytes, self.profile.keyring)
+        await self.remember(receipt.checkpoint)
+        return receipt
+
+    def _call(self, action: str, members: JsonObject, hold_ms: int = 0) -> _Call:
         body: JsonObject = {"ledger": self.profile.address.origin, "actorDid": self.did, **members}
         check_body(action, body)
-        now_ms = self.clock.steady_ms()
-        call = _Call(action, encode_canonical(body), new_idempotency_key(), now_ms, hold_ms // 1000)
-        until_ms = now_ms + RETRY_MS + hold_ms if until_ms is None else until_ms
-        attempt_ms = ATTEMPT_MS + hold_ms
-        receipt = await self._retrying(
-            lambda timeout_ms: self._attempt(call, timeout_ms), until_ms, attempt_ms=attempt_ms
-        )
-        return Decided(receipt, call.sent_ms)
+        return _Call(action, encode_canonical(body), new_idempotency_key(), self.clock.steady_ms(), hold_ms // 1000)
+
+    @property
+    def ledger_now_ms(self) -> int:
+        """The ledger's time as far as this machine knows it."""
+        return self.clock.wall_ms() + self._skew_ms
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Tell a session's presence that the session is over, whoever of its tasks hears it."""
+        try:
+            yield
+        except (SessionEnded, NotEnrolled) as error:
+            if self.presence is not None:
+                self.presence.end(error.code)
+            raise
+
+    def _note_entry(self, receipt: VerifiedReceipt, call: _Call) -> None:
+        if self.presence is not None:
+            self.presence.note(receipt.leaf.time_ms, call.sent_ms)
 
     async def read(
         self, path: str, query: str = "", *, until_ms: int | None = None, is_patient: bool = False
@@ -222,21 +330,49 @@ class Caller:
         raise AssertionError("count() does not end")
 
     async def _attempt(self, call: _Call, timeout_ms: int) -> VerifiedReceipt:
+        sent = await self._post(call, timeout_ms)
+        receipt_bytes = receipt_in(sent.reply.unverified_body)
+        if receipt_bytes is None:
+            raise await self._problem(sent.reply, call)
+        receipt = open_receipt(receipt_bytes, self.profile.keyring)
+        await self._accept(receipt.leaf, receipt.checkpoint, call, sent)
+        return receipt
+
+    async def _attempt_batch(self, call: _Call, timeout_ms: int) -> tuple[VerifiedReceipt, ...]:
+        """Return the receipts of all commands, or the one of a batch that was refused as a whole."""
+        sent = await self._post(call, timeout_ms)
+        receipt_bytes = receipt_in(sent.reply.unverified_body)
+        if receipt_bytes is not None:
+            receipt = open_receipt(receipt_bytes, self.profile.keyring)
+            await self._accept(receipt.leaf, receipt.checkpoint, call, sent)
+            return (receipt,)
+        cut = cut_batch(sent.reply.unverified_body)
+        if cut is None:
+            raise await self._problem(sent.reply, call)
+        return await self._open_batch(cut, call, sent)
+
+    async def _open_batch(self, cut: Cut, call: _Call, sent: _Posted) -> tuple[VerifiedReceipt, ...]:
+        """Each receipt proves the header, and with it the request, beside its own command."""
+        receipts = tuple(open_receipt(content, self.profile.keyring) for content in cut.receipts)
+        await self._accept(cut.header, receipts[0].checkpoint, call, sent)
+        check_is_whole(cut.header, receipts)
+        return receipts
+
+    async def _post(self, call: _Call, timeout_ms: int) -> _Posted:
         nonce = new_nonce()
         call.nonces.add(nonce)
         address = self.profile.address
         draft = Draft("POST", address.authority, call.path, "", self.seen.anchor, call.body, call.idempotency_key)
-        life_s = LEASE_LIFE_S if call.action.startswith("lease.") else OTHER_LIFE_S
+        life_s = LEASE_LIFE_S if call.action.startswith(("lease.", "batch.")) else OTHER_LIFE_S
         sent_wall_ms = self.clock.wall_ms()
         reply = await self._send(draft, nonce, life_s, timeout_ms, call.hold_s)
-        receipt_bytes = receipt_in(reply.unverified_body)
-        if receipt_bytes is None:
-            raise await self._problem(reply, call)
-        receipt = open_receipt(receipt_bytes, self.profile.keyring)
-        if check_is_answer_to(receipt, call.sent(self.did)) == nonce:
-            self._note_time(receipt.leaf.time_ms, sent_wall_ms, self.clock.wall_ms())
-        await self.remember(receipt.checkpoint)
-        return receipt
+        return _Posted(reply, nonce, sent_wall_ms)
+
+    async def _accept(self, leaf: Leaf, checkpoint: Checkpoint, call: _Call, sent: _Posted) -> None:
+        """Take a verified leaf as the answer to what was sent, or raise AnswerRefused."""
+        if check_is_answer_to(leaf, call.sent(self.did)) == sent.nonce:
+            self._note_time(leaf.time_ms, sent.wall_ms, self.clock.wall_ms())
+        await self.remember(checkpoint)
 
     async def _read(self, path: str, query: str, timeout_ms: int) -> JsonObject:
         draft = Draft("GET", self.profile.address.authority, path, query, self.seen.anchor)
@@ -272,6 +408,8 @@ class Caller:
         """Return what to raise for an answer without a receipt."""
         problem = _parse_problem(reply)
         after_ms = _retry_after_ms(reply)
+        if problem.code in _FINAL:
+            return _FINAL[problem.code](problem.status, problem.code, problem.detail, ADVICE_UNSIGNED[problem.code])
         if reply.status in _BUSY_STATUSES or (reply.status == 409 and (after_ms or problem.code == "nonce_reused")):
             reason = "throttled" if reply.status in (429, 503) else "unreachable"
             return _Again(Unreachable(f"the gateway says: not now ({problem})", reason), after_ms)
@@ -281,11 +419,15 @@ class Caller:
             return self._outside_window(problem, call)
         if problem.code == "unknown_history":
             return await self._unknown_history(problem)
+        if problem.code == "operator_removed":
+            return NotEnrolled(problem.status, problem.code, problem.detail, ADVICE_UNSIGNED[problem.code])
         if problem.code in _NOT_ENROLLED:
             return await self._not_enrolled(problem, call)
         return problem
 
-    async def _not_enrolled(self, problem: RequestRejected, call: _Call | None) -> NotEnrolled:
+    async def _not_enrolled(self, problem: RequestRejected, call: _Call | None) -> RequestRejected:
+        if self.presence is not None:  # a ledger forgets a session some time after its end
+            return SessionEnded(problem.status, problem.code, problem.detail, ADVICE_UNSIGNED["session_ended"])
         enrolment = f"tallystick agent add {self.did} --name LABEL"
         advice = f"Give your DID to an operator: {enrolment}"
         if problem.code == "agent_removed":
@@ -330,6 +472,24 @@ class Caller:
             )
 
 
+# What is next after a rejection that somebody can do something about.
+ADVICE_UNSIGNED: Mapping[str, str] = {
+    "delegation_invalid": "Make the statement anew with this version: tallystick session delegate.",
+    "delegation_wrong_ledger": "The statement names another ledger: make it with a profile of this one.",
+    "delegation_too_deep": "A session lends nothing on, and an agent only what it was lent with --may-delegate.",
+    "delegation_wider": "Ask for no more than the statement above lends: fewer names, or less with --may.",
+    "delegation_longer": "Ask for no longer than the statement above lasts.",
+    "delegation_expired": "Fix this machine's clock (NTP) if it is wrong; else ask for a new statement.",
+    "issuer_unknown": "Its signer is no agent or operator here: tallystick agent list",
+    "issuer_removed": "Its signer, or the operator behind it, was removed: ask an operator who is in force.",
+    "session_taken": "A session needs a key that was nothing here before: open it anew, with a fresh folder.",
+    "too_many_sessions": "Close what is not needed: tallystick session list, tallystick session revoke DID",
+    "session_ended": "What it held was given back. Open another: tallystick session open",
+    "session_expired": "Its time is over. Open another: tallystick session open",
+    "trial_used_up": "Enrol with a live API key to go on: tallystick agent enrol",
+    "trial_over": "Enrol with a live API key to go on: tallystick agent enrol",
+    "operator_removed": "The operator that answers for this key was removed: ask one that is in force to enrol it.",
+}
 _FIX_CLOCK = "Fix this machine's clock (NTP), then try again."
 _KEEP_NOTE = "Keep seen.note: it carries the log's signature, and it was posted to the ledger's dispute door."
 

@@ -66,6 +66,21 @@ class NotEnrolled(RequestRejected):
     """This key may not act in the workspace (yet, or any more)."""
 
 
+class SessionRefused(RequestRejected):
+    """No session was opened: the statements don't lend what is asked for, or the key or its principal may have none."""
+
+
+class SessionEnded(RequestRejected):
+    """This session is over: closed, revoked, given up as dead, or its delegation has ended. It does not come back.
+
+    What it held was given back; open another with a fresh key.
+    """
+
+
+class TrialOver(RequestRejected):
+    """What a trial key lends is used up, or its time is over."""
+
+
 class ClockWrong(RequestRejected):
     """The signature's time lies outside the gateway's window twice in a row."""
 
@@ -279,6 +294,24 @@ class LeaseChanged(LeaseEnded):
     """The lease went over to another mode; entry `ended_seq` began the lease that follows it."""
 
 
+class LeaseReturned(LeaseEnded):
+    """The lease was given back because its holder's session, or its holder, came to an end: entry `ended_seq`."""
+
+
+class BatchRefused(Refused):
+    """An atomic batch of which nothing was done: its command `index` (from 0) was refused.
+
+    `cause` is the exception that this command by itself would have raised, with the same receipt.
+    """
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        self.index = receipt.leaf.number("index")
+        self.action = receipt.leaf.text("action")
+        self.cause = _kind_of(receipt)(receipt)
+
+
+_BATCH_REFUSED = "tallystick/batch.refused/1"
 _BY_NAME: Mapping[str, type[Refused]] = {
     "lease_held": LeaseHeld,
     "deadlock": Deadlock,
@@ -298,12 +331,17 @@ _BY_NAME: Mapping[str, type[Refused]] = {
     "lease_broken": LeaseBroken,
     "lease_transferred": LeaseTransferred,
     "lease_changed": LeaseChanged,
+    "lease_returned": LeaseReturned,
 }
 
 
 def refusal_of(receipt: VerifiedReceipt) -> Refused:
     """Return the exception of a verified refusal; `Refused` itself where no caller would act differently."""
-    return _BY_NAME.get(receipt.leaf.text("error"), Refused)(receipt)
+    return BatchRefused(receipt) if receipt.type == _BATCH_REFUSED else _kind_of(receipt)(receipt)
+
+
+def _kind_of(receipt: VerifiedReceipt) -> type[Refused]:
+    return _BY_NAME.get(receipt.leaf.text("error"), Refused)
 
 
 class StillWaiting(ClientError):

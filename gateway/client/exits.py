@@ -15,6 +15,7 @@ from typing import Any
 from gateway.client.errors import (
     AlreadyWaiting,
     AnswerRefused,
+    BatchRefused,
     ClientError,
     ClockWrong,
     Deadlock,
@@ -32,16 +33,19 @@ from gateway.client.errors import (
     Queued,
     QueueFull,
     Refused,
+    SessionEnded,
+    SessionRefused,
     SplitView,
     StillWaiting,
     TokenStale,
+    TrialOver,
     Unreachable,
     Waits,
 )
 from verifier.verdict import TEXT_CHARACTERS_MAX, escape
 
 DONE, REFUSED, USAGE = 0, 1, 2
-UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK = 69, 73, 75, 76, 77, 78, 79
+UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK, ENDED = 69, 73, 75, 76, 77, 78, 79, 80
 NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE, INTERRUPTED = 126, 127, 128, 130
 
 MEANINGS: Mapping[int, str] = {
@@ -52,14 +56,28 @@ MEANINGS: Mapping[int, str] = {
     HELD: "others hold the lease or come first, or another process with this key does (after --wait)",
     LOST: "the lease was lost while the command ran; the command was stopped",
     UNPROVEN: "the gateway's answer does not prove what it says, or two histories were shown",
-    NOT_ENROLLED: "this key may not act here: ask an operator for `tallystick agent add`",
+    NOT_ENROLLED: "this key may not act here (not enrolled, removed, nothing lent to it, a trial that is over): ask an "
+    "operator",
     PROFILE: "the profile, its key or this machine's clock is not usable",
     DEADLOCK: "waiting would never end: those in the way wait for this key; give something back",
+    ENDED: "this session is over and what it held is given back: open another with `tallystick session open`",
 }
 # What to do about a receipted refusal. A test compares the names, and those of _SENTENCES, with the table.
 ADVICE: Mapping[str, str] = {
     "operator_required": "Only an operator may do this: use the operator's profile: --home DATA/operator",
     "agent_not_found": "No such key is in force (never enrolled, or removed already): tallystick agent list",
+    "operator_not_found": "No such operator is in force: tallystick operator list",
+    "operator_last": "One operator must stay: add another first: tallystick operator add DID",
+    "key_taken": "This key is something else here, or another operator's agent, who has to remove it first: "
+    "tallystick agent list, tallystick operator list",
+    "apikey_not_found": "No such API key is in force: tallystick apikey list",
+    "apikey_known": "This API key was issued before, and is issued once: make a new one: tallystick apikey issue",
+    "apikey_used": "This trial key has enrolled its one agent. Ask an operator for another API key.",
+    "session_unknown": "There is no such session: tallystick session list",
+    "session_not_yours": "Only itself, the agent behind it or an operator may end it: tallystick session list",
+    "session_required": "Only a session says that it is there, and this key is none: --home with a session's folder.",
+    "outside_scope": "What was lent to this key does not cover that: open a session that may. A trial key: keep to "
+    "names below trial:<its DID>/, for a minute at most.",
     "scheme_busy": "A lease, a ticket or a delay of this scheme lives: see tallystick wait; try again without them.",
     "name_not_allowed": "Names beyond ASCII need an operator's word: tallystick scheme set SCHEME --unicode",
     "mode_not_allowed": "What is append-only is neither written nor deleted: --mode append, or --mode read",
@@ -69,6 +87,7 @@ ADVICE: Mapping[str, str] = {
     "lease_released": "It was released and does not come back: acquire again.",
     "lease_expired": "It ran out: stop the work it covered, then acquire again.",
     "lease_transferred": "It was handed over and is another's now: stop the work it covered.",
+    "lease_returned": "Its session, or its holder, came to an end and it was given back: stop the work it covered.",
     "lease_changed": "It went over to another mode under another id: tallystick lease list",
     "lease_mismatch": "Name exactly the resources it was granted for: tallystick lease list",
     "not_holder": "You hold no lease on exactly these resources: tallystick lease list",
@@ -89,7 +108,7 @@ _ADVICE_THERE: Mapping[tuple[str, str], str] = {
     **{
         ("acceptance.refused", f"lease_{how}"): "The offer ended with the lease: acquire it, or ask who has it: "
         "tallystick wait"
-        for how in ("released", "expired", "broken", "changed")
+        for how in ("released", "expired", "broken", "changed", "returned")
     },
 }
 _KINDS: tuple[tuple[type[ClientError], int], ...] = (
@@ -103,6 +122,9 @@ _KINDS: tuple[tuple[type[ClientError], int], ...] = (
     (Unreachable, UNREACHABLE),
     (AnswerRefused, UNPROVEN),
     (NotEnrolled, NOT_ENROLLED),
+    (SessionRefused, NOT_ENROLLED),
+    (TrialOver, NOT_ENROLLED),
+    (SessionEnded, ENDED),
     (ClockWrong, PROFILE),
     (ProfileError, PROFILE),
 )
@@ -122,6 +144,8 @@ _NAMES: tuple[tuple[type[ClientError], str], ...] = (
 
 def exit_code_of(error: ClientError) -> int:
     """Return the exit code for an error of the client; who waited into a deadlock knowingly was only refused."""
+    if isinstance(error, BatchRefused):
+        return exit_code_of(error.cause)
     if isinstance(error, InTheWay) and error.waited_ms:
         return HELD
     return next((code for kind, code in _KINDS if isinstance(error, kind)), REFUSED)
@@ -143,6 +167,11 @@ def explain(error: ClientError) -> str:
         return f"{shown(str(error))}\nWait with --wait 60s, or give what runs beside it a key of its own (--home)."
     if isinstance(error, StillWaiting):
         return _explain_waiting(error)
+    if isinstance(error, BatchRefused):
+        return (
+            f"nothing of the batch was done, for command {error.index} ({error.action}) was refused. "
+            f"{_explain_refusal(error.cause)}"
+        )
     if isinstance(error, Refused):
         return _explain_refusal(error)
     if isinstance(error, LeaseLost) and isinstance(error.refused, LeaseBroken):
@@ -272,6 +301,8 @@ def _again(refused: InTheWay) -> str:
     match _entry_of(refused):
         case "lease.refused":
             return f"Try again {after}, wait in line with --wait 60s, or see who waits: tallystick wait"
+        case "batch.refused":
+            return f"Submit the whole batch again {after}. See who waits: tallystick wait"
         case "renewal.refused":
             return (
                 f"The lease is as it was. Ask again {after}, or release it and stand in line with tallystick lease "

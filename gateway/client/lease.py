@@ -12,6 +12,7 @@ House rules of this file:
 * A lease that goes over to another mode (`change`) gets an id and a token of its own. Heartbeats, changes and the
   release take turns, so none of them speaks of a lease that has just been replaced; a change that is cancelled is
   finished all the same, for nobody could say otherwise which of the two leases is held.
+* A lease of a session ends with the session, and is told so (session.py); its agent says until when it is trusted.
 * A lease past its longest time (`hold_exceeded`) is still ours until its end: the work may finish, and is told.
 * A release is retried until the gateway confirms it or trust has ended; an unconfirmed one costs only the rest of the
   ttl, so it is logged and not raised.
@@ -39,6 +40,7 @@ from gateway.client.errors import (
     LeaseLost,
     Refused,
     RequestRejected,
+    SessionEnded,
     Unreachable,
 )
 from gateway.client.fence import answer_challenge
@@ -142,9 +144,9 @@ class HeldLease:
         """Milliseconds of trust left if no renewal comes through any more; 0 once the lease is lost or released."""
         if self.lost.is_set() or self._is_released or self._grant is None:
             return 0
-        left_ms = self._grant.trust_ends_ms - self._agent.clock.steady_ms()
+        left_ms = self._agent.trust_ends_ms(self._grant) - self._agent.clock.steady_ms()
         if left_ms <= 0:
-            self._lose(self._doubt)
+            self._lose(self._agent.doubt or self._doubt)
         return max(left_ms, 0)
 
     def check(self) -> int:
@@ -194,7 +196,7 @@ class HeldLease:
             on_deadlock=wish.on_deadlock,
             on_wait=self._on_wait,
         )
-        if grant.trust_ends_ms > self._agent.clock.steady_ms():
+        if self._agent.trust_ends_ms(grant) > self._agent.clock.steady_ms():
             return grant
         # The answer took longer than the trust it gives: renew before anything is done under it.
         return await self._agent.renew(grant.lease_id, ttl_ms=self._ttl_ms)
@@ -204,7 +206,7 @@ class HeldLease:
     ) -> None:
         assert self._heartbeats is not None, "entered"
         if not self.is_trusted and not self._is_released:
-            self._lose(self._doubt)
+            self._lose(self._agent.doubt or self._doubt)
         self._heartbeats.cancel()
         try:
             await self.release()
@@ -230,6 +232,8 @@ class HeldLease:
                 await self._agent.release(self.resources, self.lease_id, until_ms=until_ms)
             except Refused as refused:
                 self._lose(refused.error, refused)  # it was not ours any more, whatever we believed
+            except SessionEnded as ended:
+                self._lose(ended.code)  # given back already
             except (Unreachable, RequestRejected) as error:
                 _log.warning("lease %s was not released, it runs out by itself: %s", self.lease_id, error)
             self._is_released = True
@@ -255,7 +259,7 @@ class HeldLease:
             held = self.grant
             try:
                 grant = await self._agent.renew(
-                    held.lease_id, mode=mode, ttl_ms=self._ttl_ms, until_ms=held.trust_ends_ms
+                    held.lease_id, mode=mode, ttl_ms=self._ttl_ms, until_ms=self._agent.trust_ends_ms(held)
                 )
                 if (grant.resources, grant.mode) != (held.resources, mode):
                     raise AnswerRefused(f"entry {grant.receipt.seq} is another lease than the one that was to change")
@@ -275,7 +279,7 @@ class HeldLease:
         """Renew at a third of the ttl until trust ends; an error in one beat never ends the beating."""
         clock = self._agent.clock
         while self.is_trusted:
-            due_ms = self.grant.sent_ms + beat_period_ms(self.grant.ttl_ms)
+            due_ms = self._agent.renewal_due_ms(self.grant)
             if due_ms > clock.steady_ms():
                 await clock.sleep(min(due_ms - clock.steady_ms(), self.trust_ends_in_ms, NAP_MS))
             elif await self._renew() and self._agent.is_proof_due:
@@ -290,7 +294,7 @@ class HeldLease:
 
     async def _renew_in_turn(self) -> int:
         """Return how long to rest before the next beat may be tried."""
-        until_ms = self.grant.trust_ends_ms
+        until_ms = self._agent.trust_ends_ms(self.grant)
         self._doubt = "unreachable"
         try:
             grant = await self._agent.renew(self.lease_id, ttl_ms=self._ttl_ms, until_ms=until_ms)
@@ -303,6 +307,8 @@ class HeldLease:
         except Unreachable as error:
             self._doubt = error.reason
             return self.trust_ends_in_ms
+        except SessionEnded as ended:
+            self._lose(ended.code)  # everything it held was given back
         except ClientError as error:
             # Unproven answers, a split view, a key that was removed: nothing that one more try would mend.
             _log.error("lease %s can't be renewed: %s", self.lease_id, error)

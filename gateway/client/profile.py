@@ -5,6 +5,7 @@
     root.vkey               the root key, pinned by a person when joining: the one thing that came from outside
     keys.note               the key document, signed by that root
     seen.note               the newest checkpoint this agent has verified (seen.py)
+    opened.json             in a session's folder only: the receipt of the entry that opened it
 
 The root key is never fetched. Everything else that comes from the gateway is checked against it, so whoever can answer
 at the gateway's address can refuse service and nothing more.
@@ -26,6 +27,7 @@ from verifier.wire import Malformed, encode_canonical, parse_json
 
 HOME_VARIABLE = "TALLYSTICK_HOME"
 AGENT_KEY, ADDRESS, ROOT, KEYS, SEEN = "agent.key", "gateway.json", "root.vkey", "keys.note", "seen.note"
+OPENED = "opened.json"
 ADDRESS_BYTES_MAX = 4_096
 
 

@@ -9,7 +9,7 @@ yesterday, would pass as today's grant. (That no entry stands below its own anch
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from gateway.client.errors import AnswerRefused
@@ -95,20 +95,31 @@ def receipt_in(answer: bytes) -> bytes | None:
     return encode_canonical(receipt) if isinstance(receipt, dict) else None
 
 
-def check_is_answer_to(receipt: VerifiedReceipt, sent: Sent) -> str:
-    """Return the nonce of the attempt that this receipt answers; AnswerRefused when it answers another request."""
-    evidence = receipt.leaf.request
-    if evidence is None or not receipt.leaf.is_known or receipt.leaf.action != sent.action:
-        raise AnswerRefused(f"entry {receipt.seq} is {receipt.type}, which is no answer to {sent.action}")
-    _check_equal("actor", receipt.leaf.actor, sent.did)
+def check_is_answer_to(leaf: Leaf, sent: Sent) -> str:
+    """Return the nonce of the attempt that a verified leaf answers; AnswerRefused when it answers another request."""
+    evidence = leaf.request
+    if evidence is None or not leaf.is_known or leaf.action != sent.action:
+        raise AnswerRefused(f"entry {leaf.seq} is {leaf.type}, which is no answer to {sent.action}")
+    _check_equal("actor", leaf.actor, sent.did)
     _check_equal("method", evidence["method"], "POST")
     _check_equal("path", evidence["path"], sent.path)
     _check_equal("idempotency key", evidence["idempotencyKey"], sent.idempotency_key)
     _check_equal("body", evidence["body"], sent.body.decode())
     signed = parse_signature_input(evidence["signatureInput"])
     if signed.nonce not in sent.nonces:
-        raise AnswerRefused(f"entry {receipt.seq} answers a request that this call did not send (unknown nonce)")
+        raise AnswerRefused(f"entry {leaf.seq} answers a request that this call did not send (unknown nonce)")
     return signed.nonce
+
+
+def check_is_whole(header: Leaf, receipts: Sequence[VerifiedReceipt]) -> None:
+    """AnswerRefused unless these are the decisions of all commands of a batch, in their order.
+
+    That each belongs to its command and to this header is step 10 of its own ladder.
+    """
+    places = [(receipt.leaf.batch, receipt.seq) for receipt in receipts]
+    expected = [((header.seq, index), header.seq + 1 + index) for index in range(header.number("count"))]
+    if places != expected:
+        raise AnswerRefused(f"the answer to the batch in entry {header.seq} is not whole, or not in order")
 
 
 def _check_equal(what: str, found: str, expected: str) -> None:

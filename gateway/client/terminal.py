@@ -36,7 +36,9 @@ PROFILE_HELP, OPERATOR_HELP = "the profile", "the operator's profile, such as DA
 _BROKEN = full_type("lease.broken")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h)", re.ASCII)
-_ADVISED = re.compile(r"tallystick (?:lease list|wait(?: claim T\d+| cancel T\d+)?|agent list)\b")
+_ADVISED = re.compile(
+    r"tallystick (?:(?:lease|agent|operator|apikey|session) list|wait(?: claim T\d+| cancel T\d+)?|session open)\b"
+)
 
 
 def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> int:

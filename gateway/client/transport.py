@@ -17,7 +17,9 @@ import aiohttp
 from yarl import URL
 
 from gateway.client.errors import Unreachable
-from gateway.client.receipts import ANSWER_BYTES_MAX
+
+# The largest answer there is, that to a batch; what is parsed of it has bounds of its own.
+REPLY_BYTES_MAX = 16_777_216
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,6 @@ async def _reply(response: aiohttp.ClientResponse) -> Reply:
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > ANSWER_BYTES_MAX:
-            raise Unreachable(f"the answer is longer than {ANSWER_BYTES_MAX} bytes; this is no Tallystick gateway")
+        if len(body) > REPLY_BYTES_MAX:
+            raise Unreachable(f"the answer is longer than {REPLY_BYTES_MAX} bytes; this is no Tallystick gateway")
     return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, bytes(body))

@@ -4,6 +4,9 @@ The gateway counts a lease from the moment it decides; the holder can't know tha
 first attempt was sent. So trust ends at that first attempt plus the ttl minus a margin, whatever comes back and however
 late: a replayed answer, a slow answer or a third attempt never move it. It follows that trust ends before the lease
 does, without comparing two machines' clocks.
+
+A lease of a session ends as well when nothing is heard of the session for too long (`endsIfIdleAtMs`). That span counts
+from the same attempt; a later entry of the session moves it (presence.py).
 Source: docs/protocol.md, trust of a client; scenarios L8, L17, L19.
 """
 
@@ -71,8 +74,18 @@ class Grant:
 
     @property
     def trust_ends_ms(self) -> int:
-        """The steady-clock instant at which this lease must no longer be relied on.
+        """The steady-clock instant at which this lease must no longer be relied on, by this entry alone.
 
-        The lease lasts at least `ttl_ms` from the entry's time: the verifier refuses a leaf that states less.
+        The lease lasts at least `ttl_ms` from the entry's time: the verifier refuses a leaf that states less. A
+        session's lasts no longer than `idle_ms` unless it is heard of again.
         """
-        return self.sent_ms + trusted_ms(self.ttl_ms)
+        return self.sent_ms + trusted_ms(min(self.ttl_ms, self.idle_ms))
+
+    @property
+    def idle_ms(self) -> int:
+        """How long after this entry the lease ends if its session is not heard of any more; the ttl without a session.
+
+        A session is heard of by every entry of its own, so this is also until when the next one is needed.
+        """
+        ends_ms = self.receipt.leaf.number("endsIfIdleAtMs")
+        return self.ttl_ms if ends_ms < 0 else ends_ms - self.receipt.leaf.time_ms

@@ -379,7 +379,7 @@ async def test_an_answer_is_accepted_for_exactly_the_request_that_was_sent(gatew
     (request,) = gateway.requests
     assert request.body is not None
     sent = Sent("lease.acquire", ALICE.did, ACQUIRE, request.body, request.key, {"older" * 5, request.nonce})
-    assert check_is_answer_to(receipt, sent) == request.nonce
+    assert check_is_answer_to(receipt.leaf, sent) == request.nonce
     others = [
         replace(sent, action="lease.renew"),
         replace(sent, did=BOB.did),
@@ -390,7 +390,7 @@ async def test_an_answer_is_accepted_for_exactly_the_request_that_was_sent(gatew
     ]
     for other in others:
         with pytest.raises(AnswerRefused):
-            check_is_answer_to(receipt, other)
+            check_is_answer_to(receipt.leaf, other)
 
 
 async def test_a_receipt_that_is_only_signed_is_not_enough(gateway: LocalGateway) -> None:

@@ -118,8 +118,8 @@ class Book:
         keys: list[JsonValue] = [*sorted(line.text for line in self.key_lines)]
         return {
             "rules": RULES_VERSION, "root": self.root_vkey.vkey, "keys": keys,
-            "operators": [key(9).did], "authorities": [AUTHORITY], "isPublic": True, "isDev": True,
-            "unicodeVersion": "14.0.0", "parameters": dict(PARAMETER_DEFAULTS),
+            "operators": [key(9).did], "enroller": key(8).did, "authorities": [AUTHORITY],
+            "isPublic": True, "isDev": True, "unicodeVersion": "14.0.0", "parameters": dict(PARAMETER_DEFAULTS),
         }  # fmt: skip
 
     @property
