@@ -202,19 +202,24 @@ class _Page:
         """Let go what is due; what is too much for one sweep waits for the next, or for whom it concerns."""
         due = due_claims(self.draft, self.tail.time_ms)
         self._is_behind = len(due) >= EXPIRIES_MAX
-        self.lapse(due)
-
-    def lapse(self, due: Sequence[Timed]) -> None:
         for one in due:
-            now = self.draft.get(timed_key(one))  # what came before it may have changed it
-            is_over = isinstance(now, Session) and not now.is_open
-            if isinstance(now, TIMED) and not is_over and now.due_at_ms <= self.tail.time_ms:
-                self.follow(lapse(self.draft, now, self.context()))
+            if len(self.leaves) >= EXPIRIES_MAX:  # a session that dies takes everything along that it holds
+                self._is_behind = True
+                return
+            self.lapse(one)
+
+    def lapse(self, one: Timed) -> None:
+        """Do what time has come for, unless what came before has changed it."""
+        now = self.draft.get(timed_key(one))
+        is_over = isinstance(now, Session) and not now.is_open
+        if isinstance(now, TIMED) and not is_over and now.due_at_ms <= self.tail.time_ms:
+            self.follow(lapse(self.draft, now, self.context()))
 
     def take_command(self, command: Command) -> Answer:
         """Let go what the command would touch and whose time has come, then decide it and write its entry."""
         if self._is_behind:
-            self.lapse(touched_claims(self.draft, command.request, self.tail.time_ms))
+            for one in touched_claims(self.draft, command.request, self.tail.time_ms):
+                self.lapse(one)
         context = self.context(command.anchor_is_known)
         outcome = decide(self.draft, command.request, command.decide, context)
         if not isinstance(outcome, Decision):
