@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.core import agent, breaking, handover, lease, scheme, wait
-from gateway.core.decide import ActionDecide
+from gateway.core import agent, apikey, batch, breaking, handover, lease, operator, scheme, session, wait
+from gateway.core.outcome import ActionDecide
 from verifier.entries import ACTION_PATHS, ENTRY_TYPES
 
 PREFIX = "/api/v1/acp"
@@ -33,16 +33,17 @@ class Parameter:
 class Action:
     """One row.
 
-    `signer` says who may ask: an enrolled agent, an operator, a reader (anyone on a public ledger, a key in force on a
-    members' ledger), or anyone at all. With `is_held` the door may keep the request waiting before it is decided, for
-    as long as its `Prefer: wait` says.
+    `signer` says who may ask: an agent (an enrolled key, or a session of one), a session, an operator, a reader (anyone
+    on a public ledger, a key in force on a members' ledger), whoever has an API key, or anyone at all. With `is_held`
+    the door may keep the request waiting before it is decided, for as long as its `Prefer: wait` says. An enrolment
+    is answered as the decision that the gateway asks for in the name of an API key.
     """
 
     name: str
     method: Literal["GET", "POST"]
     path: str
-    kind: Literal["decision", "read", "report"]
-    signer: Literal["agent", "operator", "reader", "anyone"]
+    kind: Literal["decision", "enrolment", "read", "report"]
+    signer: Literal["agent", "session", "operator", "reader", "bearer", "anyone"]
     summary: str
     description: str
     decide: ActionDecide | None = None
@@ -60,6 +61,13 @@ _RESOURCE = Parameter(
 )
 _HOLDER = Parameter(
     "holder", "query", "`me` (signed), or the DID of an agent", r"^(me|did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44})$"
+)
+_AGENT = Parameter(
+    "agent",
+    "query",
+    "Show only the sessions of this agent",
+    r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$",
+    is_required=False,
 )
 _DID = Parameter("did", "query", "The DID of an agent", r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")
 _SEQ = Parameter("seq", "path", "Index of the entry in the ledger", r"^(0|[1-9][0-9]{0,15})$")
@@ -121,6 +129,45 @@ _TABLE: tuple[Action, ...] = (
         wait.cancel,
     ),
     Action(
+        "batch.submit", "POST", ACTION_PATHS["batch.submit"], "decision", "agent",
+        "Take, renew and give back many leases in one request",
+        "Each command is decided as if it had come alone, after those before it, and gets an entry of its own. With "
+        "`isAtomic: true` the first refusal undoes them all, and one entry says which it was. Nothing in it waits.",
+        batch.submit,
+    ),
+    Action(
+        "session.open", "POST", ACTION_PATHS["session.open"], "decision", "session",
+        "Begin to act for an agent, with a key of a short life",
+        "Signed by the new key, with the delegations that lead to it: who lets it do what, on which names, until when. "
+        "The session ends then, or when it is silent for too long, and what it holds is given back.",
+        session.open_session,
+    ),
+    Action(
+        "session.beat", "POST", ACTION_PATHS["session.beat"], "decision", "session",
+        "Say that a session is alive, and what it is at",
+        "Any entry of its own keeps a session alive; this is for one that has nothing else to say.",
+        session.beat,
+    ),
+    Action(
+        "session.close", "POST", ACTION_PATHS["session.close"], "decision", "agent",
+        "End a session and give back what it holds",
+        "By itself, its agent or an operator. The key can't be used again here while its delegation lasts. Closing a "
+        "session that has ended is a success without effect.",
+        session.close,
+    ),
+    Action(
+        "operator.add", "POST", ACTION_PATHS["operator.add"], "decision", "operator",
+        "Let another key answer for agents",
+        "From this entry on it may do what operators do. The line for resources is shared among the operators.",
+        operator.add,
+    ),
+    Action(
+        "operator.remove", "POST", ACTION_PATHS["operator.remove"], "decision", "operator",
+        "Stop an operator, and everybody it answers for",
+        "Its agents are refused and its sessions end; what they hold is given back. The last operator stays.",
+        operator.remove,
+    ),
+    Action(
         "scheme.set", "POST", ACTION_PATHS["scheme.set"], "decision", "operator",
         "Say how the names of a scheme share and fold",
         "Only while nothing of the scheme is held or waited for; the values that stand already may be set at any time.",
@@ -129,14 +176,34 @@ _TABLE: tuple[Action, ...] = (
     Action(
         "agent.add", "POST", ACTION_PATHS["agent.add"], "decision", "operator",
         "Let a key act on this ledger",
-        "Enrols the DID, with a label for people. A removed key may be enrolled again.",
+        "Enrols the DID, with a label for people. A removed key may be enrolled again, also by another operator. An "
+        "agent with `agentCustody: gateway` has its key here, and acts by an API key.",
         agent.add,
     ),
     Action(
         "agent.remove", "POST", ACTION_PATHS["agent.remove"], "decision", "operator",
         "Stop a key from acting on this ledger",
-        "From this entry on the key decides and reads nothing; what it holds runs out.",
+        "From this entry on the key decides and reads nothing; what it and its sessions hold is given back.",
         agent.remove,
+    ),
+    Action(
+        "apikey.issue", "POST", ACTION_PATHS["apikey.issue"], "decision", "operator",
+        "Let an API key be used here",
+        "Names the key by its SHA-256; the key itself stays with whoever made it. With an agent in the gateway's "
+        "custody it speaks for that one; without, it enrols new agents and reads. A trial key enrols one.",
+        apikey.issue,
+    ),
+    Action(
+        "apikey.revoke", "POST", ACTION_PATHS["apikey.revoke"], "decision", "operator",
+        "Stop an API key",
+        "From this entry on it does nothing. Agents that it enrolled stay; remove those that should not.",
+        apikey.revoke,
+    ),
+    Action(
+        "agent.enrol", "POST", f"{PREFIX}/agents/enrol", "enrolment", "bearer",
+        "Enrol a key of one's own with an API key",
+        "The new key proves itself by a signature; the gateway then signs `agent.add` in the name of the API key, for "
+        "whose operator the agent acts. Everything after is signed with the new key.",
     ),
     Action(
         "coordination.wait", "GET", f"{PREFIX}/coordination/wait", "read", "reader",
@@ -165,6 +232,24 @@ _TABLE: tuple[Action, ...] = (
         "agent.list", "GET", f"{PREFIX}/agents", "read", "reader",
         "List the enrolled keys",
         "Every key that was ever enrolled, with its label and the entries that added and removed it.",
+    ),
+    Action(
+        "session.list", "GET", ACTION_PATHS["session.open"], "read", "reader",
+        "List the sessions, open and lately ended",
+        "For whom each acts, what it may do, until when, what it says it is at, and whether two processes seem to use "
+        "its key. It writes nothing and proves nothing.",
+        parameters=(_AGENT,),
+    ),
+    Action(
+        "operator.list", "GET", ACTION_PATHS["operator.add"], "read", "reader",
+        "List the operators",
+        "Every key that ever was one, with the entries that added and removed it.",
+    ),
+    Action(
+        "apikey.list", "GET", ACTION_PATHS["apikey.issue"], "read", "reader",
+        "List the API keys by their digests",
+        "What each is for, who issued it, and the entries that issued and revoked it. On a members' ledger for "
+        "operators only.",
     ),
     Action(
         "receipt.get", "GET", f"{PREFIX}/ledger/receipts/{{seq}}", "read", "reader",

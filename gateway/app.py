@@ -18,16 +18,19 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
 
 from aiohttp import web
 
+from gateway.bearer import BearerDoor, Custody
 from gateway.clock import Clock, Clocks
 from gateway.config import Settings
 from gateway.core.resource import claims_near
-from gateway.core.state import TICKETS_KEY, Parameters, Ticket, View, counter_at
+from gateway.core.state import TICKETS_KEY, Agent, Parameters, Quota, Session, Ticket, View, counter_at
 from gateway.core.terms import TICKETS
+from gateway.core.waitview import Shelf
 from gateway.errors import Fatal
-from gateway.initialise import LEDGER_FILE, LOOPBACK
+from gateway.initialise import CUSTODY_FOLDER, ENROLLER_FILE, LEDGER_FILE, LOOPBACK
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, FirstUse, Ledger
@@ -35,14 +38,16 @@ from gateway.signer import Signer
 from gateway.store.sqlite import Reader, SqliteStore
 from gateway.web.connection import Server
 from gateway.web.handlers import routes
-from gateway.web.house import JSON, TEXT, House
+from gateway.web.house import JSON, TEXT, House, answer_fields
 from gateway.web.limits import Buckets
 from gateway.web.metrics import Metrics
-from gateway.web.reads import ReadThread, Shelf
+from gateway.web.reads import ReadThread
+from gateway.web.reads import Shelf as LiveShelf
 from gateway.web.reports import is_disputed, log_dispute
 from gateway.web.routes import Door
 from gateway.web.scenes import Scenes
 from keys.files import load_key
+from keys.signing import SigningKey
 from verifier.entries import LEAF_BYTES_LARGEST, RULES_VERSION, Leaf, parse_leaf
 from verifier.keyring import open_key_document
 from verifier.merkle import leaf_hash
@@ -71,6 +76,7 @@ PARKED_FIGURES: Mapping[str, str] = {
     "left": "Parked claims whose client went away.",
 }
 _log = logging.getLogger("tallystick.app")
+R = TypeVar("R", Agent, Quota, Session)
 
 
 class StartError(Exception):
@@ -221,6 +227,7 @@ def open_ledger(store: SqliteStore) -> Ledger:
         genesis=leaf_hash(entries[0].leaf),
         authorities=frozenset(_texts(leaf, "authorities")),
         operators=_texts(leaf, "operators"),
+        enroller=str(leaf.value["enroller"]),
         is_public=leaf.value["isPublic"] is True,
         is_dev=leaf.value["isDev"] is True,
         parameters=Parameters.from_members(parameters),
@@ -258,15 +265,19 @@ def _house(
     parameters = ledger.parameters
     limiter = Buckets(rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic)
     desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger))
+    custody = Custody(folder / CUSTODY_FOLDER)
+    bearer = BearerDoor(sequencer, ledger, desk, enroller=_enroller(folder, ledger), custody=custody)
     published = {path: (kind, (folder / "public" / name).read_bytes()) for path, (kind, name) in PUBLISHED.items()}
-    shelf = Shelf(sequencer)
+    shelf = LiveShelf(sequencer)
     return House(
         ledger=ledger,
         desk=desk,
+        bearer=bearer,
         sequencer=sequencer,
         signer=signer,
         clock=clock,
         published=published,
+        answer_fields=answer_fields(parameters),
         reads=ReadThread(lambda: Reader(folder / LEDGER_FILE)),
         body_seconds=settings.body_seconds,
         reports=Buckets(rate_per_s=REPORTS_PER_SECOND, burst=REPORTS_BURST, clock=monotonic),
@@ -276,6 +287,14 @@ def _house(
         pictures=Buckets(rate_per_s=PICTURES_PER_SECOND, burst=PICTURES_BURST, clock=monotonic),
         is_draining=lambda: drain.is_draining,
     )
+
+
+def _enroller(folder: Path, ledger: Ledger) -> SigningKey:
+    """Return the key that enrols in the name of API keys; StartError unless it is the one that entry 0 names."""
+    enroller = load_key(folder / ENROLLER_FILE, purpose="enroller")
+    if enroller.did != ledger.enroller:
+        raise StartError(f"{folder / ENROLLER_FILE} is not the key that entry 0 names; restore the folder `keys`")
+    return enroller
 
 
 def _first_use(folder: Path, ledger: Ledger) -> FirstUse | None:
@@ -348,6 +367,10 @@ def _show_figures(gateway: Gateway) -> None:
     metrics.gauge("queue_depth", "Requests that wait to be decided.", lambda: sequencer.queue_depth)
     metrics.gauge("tickets", "Tickets in line for resources.", lambda: counter_at(sequencer.view, TICKETS_KEY))
     metrics.gauge("tickets_offered", "Tickets whose turn has come.", lambda: offered_count(sequencer.view))
+    shelf = gateway.house.shelf
+    metrics.gauge("sessions", "Sessions that are open.", lambda: session_count(shelf))
+    metrics.gauge("trial_agents", "Trial agents in force.", lambda: trial_count(shelf))
+    metrics.gauge("trial_decisions", "Entries of trial agents.", lambda: trial_used(shelf))
     metrics.gauge("parked", "Claims that wait for their turn.", lambda: len(sequencer.parking))
     for name, text in PARKED_FIGURES.items():
         metrics.counter(f"parked_{name}", text, partial(getattr, sequencer.parking.tally, name))
@@ -361,6 +384,26 @@ def offered_count(view: View) -> int:
     """Return how many tickets may be claimed."""
     tickets = (claim for claim in claims_near(view, TICKETS) if isinstance(claim, Ticket))
     return sum(ticket.claim_by_ms is not None for ticket in tickets)
+
+
+def session_count(shelf: Shelf) -> int:
+    """Return how many sessions are open."""
+    return sum(session.is_open for session in _all(shelf, Session))
+
+
+def trial_used(shelf: Shelf) -> int:
+    """Return how many entries trial agents have caused."""
+    return sum(quota.used for quota in _all(shelf, Quota))
+
+
+def trial_count(shelf: Shelf) -> int:
+    """Return how many agents were enrolled by a trial key and not removed."""
+    return sum(agent.trial_until_ms is not None and agent.removed_seq is None for agent in _all(shelf, Agent))
+
+
+def _all(shelf: Shelf, kind: type[R]) -> list[R]:
+    """Return the records of one kind, which all lie below its name; for scrapes, which are rare."""
+    return [record for record in shelf.scan(f"{kind.__name__.lower()}/") if isinstance(record, kind)]
 
 
 def _texts(leaf: Leaf, name: str) -> tuple[str, ...]:

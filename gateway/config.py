@@ -135,19 +135,18 @@ PARAMETERS: tuple[ParameterBound, ...] = (
     ParameterBound("stampedeResetMs", "Time without a refusal that clears this count.", "ms", 1_000, 86_400_000),
     ParameterBound("maxHoldMs", "How long one lease may be renewed while others wait; not below ttlMaxMs.", "ms",
                    TTL_MS_DEFAULT, HOLD_MS_MAX),
-    ParameterBound("ratePerSecond", "Requests one agent may make, lasting.", "requests/s", 1, 1_000_000),
-    ParameterBound("rateBurst", "Requests one agent may make at once.", "requests", 1, 1_000_000),
+    ParameterBound("ratePerSecond", "Requests one agent with its sessions may make, lasting.", "requests/s", 1, 1_000_000),
+    ParameterBound("rateBurst", "Requests one agent with its sessions may make at once.", "requests", 1, 1_000_000),
     ParameterBound("pollMs", "How long a ticket lives without a claim; a third of it is the longest answer.", "ms",
                    3_000, 600_000),
     ParameterBound("claimMs", "How long an offered ticket may be claimed at least.", "ms", 1_000, 600_000),
     ParameterBound("waitMaxMs", "Longest time to stand in line that a request may ask for.", "ms",
                    GIVE_UP_MS_MIN, GIVE_UP_MS_MAX),
     ParameterBound("queuePerResource",
-                   "Tickets in line for one name; one operator (as yet: agent) may have a quarter of them.",
+                   "Tickets in line for one name, shared by the operators: each has its part, from four on a quarter.",
                    "tickets", 1, 4_096),
     ParameterBound("queuePerPrincipal", "Tickets of one agent.", "tickets", 1, 4_096),
-    ParameterBound("queueTotal", "Tickets in all; one operator (as yet: agent) may have a quarter of them.",
-                   "tickets", 1, 100_000),
+    ParameterBound("queueTotal", "Tickets in all, shared by the operators in the same way.", "tickets", 1, 100_000),
     ParameterBound("lockDelayMs", "How long others are kept out after a lease ran out or was broken.", "ms",
                    0, LOCK_DELAY_MS_MAX),
     ParameterBound("deadlockNodes", "Actors that one search for a deadlock looks at.", "actors", 2, 10_000),
@@ -167,9 +166,21 @@ PARAMETERS: tuple[ParameterBound, ...] = (
     ParameterBound("trustLoss", "Trust lost by a lease that ran out.", "1/1000 points", 0, TRUST_CHANGE_MAX),
     ParameterBound("heldPerPrincipal", "Names that leases of one agent, and delays after them, may have.", "names",
                    1, 65_536),
+    ParameterBound("sessionIdleMs", "How long a session lives without an entry of its own.", "ms", 10_000, 3_600_000),
+    ParameterBound("sessionsPerPrincipal", "Open sessions of one agent.", "sessions", 1, 65_536),
+    ParameterBound("trialDecisions", "Entries that a trial agent may cause in all.", "entries", 1, 10_000),
+    ParameterBound("trialMs", "How long a trial lasts from the entry that enrolled its agent.", "ms",
+                   60_000, 2_592_000_000),
+    ParameterBound("trialTtlMaxMs", "Longest life that a trial agent's lease may ask for; not below ttlMinMs.", "ms",
+                   TTL_MS_MIN, TTL_MS_MAX),
 )
 # fmt: on
-_NOT_BELOW = (("stampedeMaxMs", "stampedeBaseMs"), ("maxHoldMs", "ttlMaxMs"), ("trustMax", "trustStart"))
+_NOT_BELOW = (
+    ("stampedeMaxMs", "stampedeBaseMs"),
+    ("maxHoldMs", "ttlMaxMs"),
+    ("trustMax", "trustStart"),
+    ("trialTtlMaxMs", "ttlMinMs"),
+)
 _BY_NAME: Mapping[str, Setting] = {row.name: row for row in SETTINGS}
 
 

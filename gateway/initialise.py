@@ -33,6 +33,8 @@ from verifier.keyring import KeyDocument, KeyLine
 from verifier.merkle import leaf_hash
 
 LEDGER_FILE = "ledger.sqlite3"
+ENROLLER_FILE = "keys/enroller.key"
+CUSTODY_FOLDER = "custody"  # the keys of agents that have none of their own
 DEFAULT_DEV_ORIGIN = "localhost/dev"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -71,6 +73,7 @@ class _Keys:
     log: SigningKey
     receipt: SigningKey
     operator: SigningKey
+    enroller: SigningKey
 
 
 def default_authorities(origin: str, settings: Settings) -> tuple[str, ...]:
@@ -118,13 +121,14 @@ def _check(plan: Plan) -> None:
 
 
 def _fill(stage: Path, plan: Plan, now_ms: int) -> Made:
-    for name in ("keys", "root", "operator"):
+    for name in ("keys", "root", "operator", CUSTODY_FOLDER):
         (stage / name).mkdir(mode=0o700)
     keys = _Keys(
         root=new_key(stage / "root" / "root.key", purpose="root"),
         log=new_key(stage / "keys" / "log.key", purpose="log"),
         receipt=new_key(stage / "keys" / "receipt.key", purpose="receipt"),
         operator=new_key(stage / "operator" / "agent.key", purpose="operator"),
+        enroller=new_key(stage / ENROLLER_FILE, purpose="enroller"),
     )
     signer = Signer(keys.log, keys.receipt, plan.origin)
     lines = (KeyLine("log", signer.log_key), KeyLine("receipt", signer.receipt_key))
@@ -142,6 +146,7 @@ def _entry_zero(plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int
         root=root_vkey(plan.origin, keys.root.public_key).vkey,
         keys=tuple(sorted(line.text for line in lines)),
         operators=(keys.operator.did,),
+        enroller=keys.enroller.did,
         authorities=plan.authorities,
         is_public=plan.is_public,
         is_dev=plan.is_dev,

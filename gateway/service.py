@@ -7,28 +7,39 @@ and forged requests end here and cost no lock. The desk knows no HTTP beyond the
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import orjson
 
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
-from gateway.core.agent import OPERATOR_ACTIONS
-from gateway.core.intake import RawRequest, Rejection, SignedRequest, check_ttl, intake, is_inside_window
+from gateway.core.authority import OPERATOR_ACTIONS
+from gateway.core.intake import RawRequest, Rejection, SignedRequest, check_ttl, commands_of, intake, is_inside_window
 from gateway.core.outcome import Unreceipted
-from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
-from gateway.core.state import Parameters, agent_key, lease_at, operator_key
+from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW
+from gateway.core.state import (
+    Parameters,
+    agent_at,
+    agent_key,
+    lease_at,
+    operator_key,
+    quota_at,
+    session_at,
+    session_key,
+)
 from gateway.core.terms import met_by
 from gateway.ledger.history import Answer
 from gateway.ledger.live import Live
 from gateway.ledger.parking import Spot
-from gateway.ledger.receipts import answer as render_answer
 from gateway.ledger.sequencer import Refused, Sequencer
 from keys.signing import SigningKey
 from verifier.entries import is_assigned
 from verifier.wire import JsonObject, encode_base64, encode_canonical
+
+Policy = Literal["decisions", "trial"]
+Check = Callable[[SignedRequest], None]
 
 FIRST_USE_LIFE_S = 60
 ROWS_PER_DECISION = 64  # names that a request has, and leases, delays and tickets that they meet
@@ -36,9 +47,9 @@ NONCES_MAX = 32_768  # in each of two generations; a lease call can be sent agai
 
 
 class Limiter(Protocol):
-    """Takes `cost` decisions from a principal's allowance, or raises."""
+    """Takes `cost` decisions from a principal's allowance and returns how many are left, or raises."""
 
-    def take(self, principal: str, cost: int = 1) -> None: ...
+    def take(self, principal: str, cost: int = 1) -> int: ...
 
 
 class WallClock(Protocol):
@@ -52,7 +63,8 @@ class Answered:
     """A finished answer: `body` is a pure function of what is stored, so a replay has the same bytes.
 
     `error` names the refusal, if it is one, and `retry_after_ms` what that advises. `held_ms`: for how long at most the
-    request was kept waiting before it was decided.
+    request was kept waiting before it was decided. `left` is what remains of the allowance `policy`: decisions that may
+    be asked for at once, or for a trial agent entries in all.
     """
 
     status: int
@@ -63,6 +75,8 @@ class Answered:
     error: str = ""
     retry_after_ms: int | None = None
     held_ms: int = 0
+    policy: Policy = "decisions"
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,7 @@ class Ledger:
     genesis: bytes
     authorities: frozenset[str]
     operators: Sequence[str]
+    enroller: str
     is_public: bool
     is_dev: bool
     parameters: Parameters
@@ -110,11 +125,18 @@ class FirstUse:
         return RawRequest("POST", authority, draft.path, "?", tuple(headers.items()), draft.body or b"")
 
 
+class Taken(NamedTuple):
+    """What a request took from an allowance: whether it is a copy of an earlier one, and what is left."""
+
+    is_copy: bool
+    left: int
+
+
 class Allowance:
-    """Rates requests by their key; copies of one request share an allowance of their own.
+    """Rates requests by who pays for them; copies of one request share an allowance of their own.
 
     Who reads a public ledger can send any request in it again, as long as its window lasts. The core answers that the
-    nonce was used, but if copies took from the key's own rate, anybody could keep a holder from renewing its lease.
+    nonce was used, but if copies took from the payer's own rate, anybody could keep a holder from renewing its lease.
     """
 
     def __init__(self, limiter: Limiter) -> None:
@@ -122,17 +144,16 @@ class Allowance:
         self._seen: set[int] = set()  # keyed hashes of (key, nonce): a few MiB, and nobody outside can aim at one
         self._seen_before: set[int] = set()
 
-    def take(self, request: SignedRequest, cost: int) -> bool:
-        """Take what a verified request of a known key costs, or raise what the limiter raises; True for a copy."""
+    def take(self, request: SignedRequest, payer: str, cost: int) -> Taken:
+        """Take what a verified request of a known key costs, or raise what the limiter raises."""
         mark = hash((request.keyid, request.nonce))
         if mark in self._seen or mark in self._seen_before:
-            self._limiter.take(f"{request.keyid} again", cost)
-            return True
-        self._limiter.take(request.keyid, cost)
+            return Taken(True, self._limiter.take(f"{payer} again", cost))
+        left = self._limiter.take(payer, cost)
         self._seen.add(mark)
         if len(self._seen) >= NONCES_MAX:
             self._seen, self._seen_before = set(), self._seen
-        return False
+        return Taken(False, left)
 
 
 class Desk:
@@ -155,13 +176,15 @@ class Desk:
         that still waits for its turn then leaves nothing behind.
         """
         request = self._verified(raw, action)
-        if not self._is_known(request.keyid, action):
-            await self._enrol(request.keyid)
-        is_copy = self._allowance.take(request, request_cost(self._sequencer.view, request))
-        spot = None if is_copy or not action.is_held else self._spot(request, wait_ms)
+        if not self._is_known(request):
+            await self._enrol(request)
+        taken = self._allowance.take(request, self._payer(request), request_cost(self._sequencer.view, request))
+        spot = None if taken.is_copy or not action.is_held else self._spot(request, wait_ms)
         if spot is not None:
             await self._sequencer.parking.wait(self._sequencer.view, spot)
-        return _answered(await self._sequencer.submit(request, action), request.keyid, spot)
+        answer = await self._sequencer.submit(request, action)
+        policy, left = self._left(request.keyid, taken)
+        return _answered(answer, request.keyid, spot, policy, left)
 
     def _spot(self, request: SignedRequest, wait_ms: int) -> Spot | None:
         """Return where a claim waits for its turn, if it may; a signature must still count when it is decided."""
@@ -174,26 +197,66 @@ class Desk:
     def _verified(self, raw: RawRequest, action: Action) -> SignedRequest:
         ledger = self._ledger
         request = intake(raw, origin=ledger.origin, authorities=ledger.authorities, action=action.name)
-        check_ttl(request, ledger.parameters.ttl_min_ms, ledger.parameters.ttl_max_ms)
-        check_give_up(request, ledger.parameters.wait_max_ms)
-        check_assigned(request)
+        check_each(request, self._check)
         if not is_inside_window(request, self._sequencer.time_ms, ledger.parameters.skew_ms):
             raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks again, by its moment
         return request
 
-    def _is_known(self, did: str, action: Action) -> bool:
-        """Say whether the core would know this key; strangers end here, so that they can't fill the queue."""
-        view = self._sequencer.view
-        is_operator = action.name in OPERATOR_ACTIONS and view.get(operator_key(did)) is not None
-        return is_operator or view.get(agent_key(did)) is not None
+    def _check(self, request: SignedRequest) -> None:
+        """Raise Rejection when a request asks for more than this ledger gives anybody."""
+        parameters = self._ledger.parameters
+        check_ttl(request, parameters.ttl_min_ms, parameters.ttl_max_ms)
+        check_give_up(request, parameters.wait_max_ms)
+        check_assigned(request)
 
-    async def _enrol(self, did: str) -> None:
-        """Enrol a stranger where any key may join; elsewhere refuse it, as the core would."""
-        if self._first_use is None:
+    def _is_known(self, request: SignedRequest) -> bool:
+        """Say whether the core would know this key; strangers end here, so that they can't fill the queue.
+
+        A session is opened by a key that nobody has seen yet: who begins the chain of its delegations must be known.
+        """
+        view, did, action = self._sequencer.view, request.keyid, request.action
+        if action == "session.open":
+            root = request.delegations[0].iss
+            return view.get(operator_key(root)) is not None or view.get(agent_key(root)) is not None
+        is_operator = action in OPERATOR_ACTIONS and view.get(operator_key(did)) is not None
+        if is_operator or view.get(agent_key(did)) is not None or view.get(session_key(did)) is not None:
+            return True
+        return action == "agent.add" and did == self._ledger.enroller
+
+    def _payer(self, request: SignedRequest) -> str:
+        """Return whose allowance a request of a known key takes from, so that no agent gains any by more sessions.
+
+        Who let a session in pays when it is opened, its principal afterwards; what the gateway enrols, an API key.
+        """
+        if request.action == "session.open":
+            return request.delegations[-1].iss
+        if request.keyid == self._ledger.enroller:
+            return f"apikey {request.text('keyDigest')}"
+        session = session_at(self._sequencer.view, request.keyid)
+        return session.principal if session else request.keyid
+
+    def _left(self, did: str, taken: Taken) -> tuple[Policy, int]:
+        """Return which allowance a key has, and what is left of it now."""
+        view = self._sequencer.view
+        agent = agent_at(view, did)
+        if agent is None or agent.trial_until_ms is None:
+            return "decisions", taken.left
+        return "trial", max(0, self._ledger.parameters.trial_decisions - quota_at(view, did).used)
+
+    async def _enrol(self, request: SignedRequest) -> None:
+        """Enrol a stranger where any key may join; elsewhere refuse it, as the core would.
+
+        Sessions come by a delegation, and a key that is something else here already stays that.
+        """
+        if request.action == "session.open":
+            raise Refused(Unreceipted(ISSUER_UNKNOWN, {}))
+        did = request.keyid
+        is_taken = did == self._ledger.enroller or self._sequencer.view.get(operator_key(did)) is not None
+        if self._first_use is None or is_taken:
             raise Refused(Unreceipted(AGENT_UNKNOWN, {}))
         action = ACTIONS["agent.add"]
-        request = self._verified(self._first_use.request_for(did, self._sequencer.time_ms), action)
-        await self._sequencer.submit(request, action)
+        enrolment = self._verified(self._first_use.request_for(did, self._sequencer.time_ms), action)
+        await self._sequencer.submit(enrolment, action)
 
 
 def decision_cost(row_count: int) -> int:
@@ -206,6 +269,8 @@ def request_cost(view: Live, request: SignedRequest) -> int:
 
     Whoever keeps, gives back or waits, and says by an id what, pays for no crowd that others make around it.
     """
+    if request.action == "batch.submit":
+        return sum(request_cost(view, one) for one in commands_of(request))
     names = request.body.get("resources")
     own = len(names) if isinstance(names, list) else 1
     return decision_cost(own + sum(len(view.near(term)) for name in _asked(view, request) for term in met_by(name)))
@@ -220,6 +285,18 @@ def _asked(view: Live, request: SignedRequest) -> Sequence[str]:
         lease = lease_at(view, request.text("leaseId"))
         return lease.resources if lease else ()
     return ()
+
+
+def check_each(request: SignedRequest, check: Check) -> None:
+    """Make a check of a request, or of each command of a batch; then the text says in which one the fault is."""
+    if request.action != "batch.submit":
+        check(request)
+        return
+    for index, command in enumerate(commands_of(request)):
+        try:
+            check(command)
+        except Rejection as rejection:
+            raise Rejection(rejection.code, f"in commands[{index}]: {rejection.detail}") from rejection
 
 
 def check_give_up(request: SignedRequest, wait_max_ms: int) -> None:
@@ -243,11 +320,20 @@ def check_assigned(request: SignedRequest) -> None:
         raise Rejection("member_invalid", f"a resource has a character that {known} does not know; choose another name")
 
 
-def _answered(answer: Answer, actor: str, spot: Spot | None) -> Answered:
-    body = render_answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
-    held_ms = spot.hold_ms if spot else 0
-    if answer.status < 400:
-        return Answered(answer.status, body, answer.seq, actor, answer.is_replay, held_ms=held_ms)
-    leaf = orjson.loads(answer.leaf)
-    error, retry_after_ms = str(leaf["error"]), leaf.get("retryAfterMs")
-    return Answered(answer.status, body, answer.seq, actor, answer.is_replay, error, retry_after_ms, held_ms)
+def _answered(answer: Answer, actor: str, spot: Spot | None, policy: Policy, left: int) -> Answered:
+    error, retry_after_ms = "", None
+    if answer.status >= 400:
+        leaf = orjson.loads(answer.leaf)
+        error, retry_after_ms = str(leaf["error"]), leaf.get("retryAfterMs")
+    return Answered(
+        status=answer.status,
+        body=answer.body(),
+        seq=answer.seq,
+        actor=actor,
+        is_replay=answer.is_replay,
+        error=error,
+        retry_after_ms=retry_after_ms,
+        held_ms=spot.hold_ms if spot else 0,
+        policy=policy,
+        left=left,
+    )

@@ -62,11 +62,24 @@ def new_key(path: Path, *, purpose: str = "private") -> SigningKey:
     The passphrase is written first: stopped half-way, this leaves a passphrase without a key, never a key that nobody
     can open. KeyFileError when either file exists; nothing is ever overwritten.
     """
+    seed = secrets.token_bytes(SEED_BYTES)
+    _write_pair(path, seed, purpose)
+    return SigningKey(seed)
+
+
+def new_key_in(folder: Path, *, purpose: str) -> SigningKey:
+    """Make a key as `new_key` does, in the file `<its DID>.key` of `folder`."""
+    seed = secrets.token_bytes(SEED_BYTES)
+    key = SigningKey(seed)
+    _write_pair(folder / f"{key.did}.key", seed, purpose)
+    return key
+
+
+def _write_pair(path: Path, seed: bytes, purpose: str) -> None:
     passphrase_file = passphrase_path(path)
     for file in (path, passphrase_file):
         if os.path.lexists(file):
             raise _exists(file, purpose)
-    seed = secrets.token_bytes(SEED_BYTES)
     passphrase = secrets.token_hex(PASSPHRASE_BYTES).encode("ascii")
     _create(passphrase_file, passphrase + b"\n", f"passphrase of the {purpose} key")
     try:
@@ -74,7 +87,6 @@ def new_key(path: Path, *, purpose: str = "private") -> SigningKey:
     except BaseException:
         passphrase_file.unlink(missing_ok=True)
         raise
-    return SigningKey(seed)
 
 
 def write_key(path: Path, seed: bytes, passphrase: bytes, *, purpose: str = "private") -> None:

@@ -20,9 +20,19 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from verifier.delegation import Delegation
+from verifier.delegation import Delegation, is_enrolment_proof, parse_delegations
 from verifier.did import decode_did
-from verifier.entries import ACTION_PATHS, BODY_TEXT, MemberError, body_value, check_body, resources_of, rows_of
+from verifier.entries import (
+    ACTION_PATHS,
+    BODY_TEXT,
+    MemberError,
+    body_bytes_max,
+    body_value,
+    check_body,
+    is_body_text,
+    resources_of,
+    rows_of,
+)
 from verifier.request import (
     BODY_COMPONENTS,
     CONTENT_TYPE,
@@ -40,7 +50,7 @@ from verifier.request import (
 )
 from verifier.request import is_inside_window as is_inside
 from verifier.sig import is_valid
-from verifier.wire import BODY_BYTES_MAX, JsonObject, Malformed, encode_base64, parse_json
+from verifier.wire import JsonObject, Malformed, encode_base64, parse_json
 
 _WITH_TTL = ("lease.acquire", "lease.renew", "lease.accept")
 # Every way to be turned away at the door, with its HTTP status. The documents print this table.
@@ -72,6 +82,9 @@ REJECTIONS: Mapping[str, int] = MappingProxyType(
         "actor_mismatch": 403,
         "wrong_ledger": 400,
         "wrong_anchor": 400,
+        "delegation_invalid": 400,
+        "proof_invalid": 400,
+        "token_invalid": 401,
     }
 )
 # Headers that decide something here. Two of one name, however spelled, would let two readers see two requests.
@@ -235,6 +248,7 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
     text, body = _body(raw.body, action)
     _check_signature(signed, key, signature, _values(raw, authority, headers))
     _check_names(signed, anchor, body, origin)
+    _check_proof(action, body, origin)
     return SignedRequest(
         action=action,
         method=raw.method,
@@ -257,6 +271,7 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
         expires=signed.expires,
         nonce=signed.nonce,
         fingerprint=fingerprint(raw.method, raw.raw_path, raw.query, digest),
+        delegations=_delegations(body, signed.keyid) if action == "session.open" else (),
     )
 
 
@@ -370,19 +385,37 @@ def _digest(headers: Mapping[str, str], body: bytes) -> str:
 
 def _body(data: bytes, action: str) -> tuple[str, JsonObject]:
     """Return the body's exact text and its members. Its size counts as a JSON string, so that every leaf fits."""
-    if len(data) > BODY_BYTES_MAX:
-        raise Rejection("body_too_large", f"the body has {len(data)} bytes, at most {BODY_BYTES_MAX} are allowed")
+    bytes_max = body_bytes_max(action)
+    if len(data) > bytes_max:
+        raise Rejection("body_too_large", f"the body has {len(data)} bytes, at most {bytes_max} are allowed")
     try:
-        body = parse_json(data, bytes_max=BODY_BYTES_MAX)
+        body = parse_json(data, bytes_max=bytes_max)
         check_body(action, body)
     except MemberError as error:
         raise Rejection(error.code, str(error)) from error
     except Malformed as error:
         raise Rejection("body_malformed", str(error)) from error
     text = data.decode("utf-8")
-    if not BODY_TEXT.check(text):
+    if not is_body_text(text, bytes_max):
         raise Rejection("body_too_large", f"the body must be {BODY_TEXT.bound}")
     return text, body
+
+
+def _delegations(body: JsonObject, actor: str) -> tuple[Delegation, ...]:
+    """Return the statements by which a session opens: each holds by itself, and they lead to the key that signed."""
+    try:
+        return parse_delegations(body["delegations"], actor)
+    except MemberError as error:
+        raise Rejection(error.code, str(error)) from error
+
+
+def _check_proof(action: str, body: JsonObject, origin: str) -> None:
+    """Who enrols by an API key shows that the new key signed for it, so that nobody enrols the key of another."""
+    if action != "agent.add" or "proof" not in body:
+        return
+    agent, key_digest, proof = (str(body[name]) for name in ("agent", "keyDigest", "proof"))
+    if not is_enrolment_proof(agent, key_digest, origin, proof):
+        raise Rejection("proof_invalid", "proof must be the new key's signature over its DID, keyDigest and ledger")
 
 
 def _values(raw: RawRequest, authority: str, headers: Mapping[str, str]) -> dict[str, str]:

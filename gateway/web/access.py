@@ -1,11 +1,18 @@
-"""Who reads: nobody in particular on a public ledger, a key in force on a members' ledger."""
+"""Who reads: nobody in particular on a public ledger, a key in force or an API key on a members' ledger."""
 
 from __future__ import annotations
 
-from gateway.core.intake import DECIDING, RawRequest, SignedRead, intake_read, is_inside_window
+from binascii import a2b_base64
+from dataclasses import dataclass
+from typing import Literal
+
+import orjson
+
+from gateway.core.authority import agent_fault, is_operator
+from gateway.core.intake import DECIDING, RawRequest, Rejection, SignedRead, intake_read, is_inside_window
 from gateway.core.outcome import Unreceipted
-from gateway.core.refusal import UNKNOWN_HISTORY
-from gateway.core.state import agent_at, operator_key
+from gateway.core.refusal import TRIAL_OVER, UNKNOWN_HISTORY
+from gateway.core.state import agent_at, session_at
 from gateway.ledger.sequencer import Refused
 from gateway.web.house import House
 from gateway.web.problem import Refusable
@@ -37,20 +44,69 @@ def raw_request(call: Call, body: bytes) -> RawRequest:
     return RawRequest(request.method, authority, call.path, f"?{call.query}", tuple(fields), body)
 
 
-async def reader_of(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
+Role = Literal["operator", "member", "trial"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads, and as what: a trial agent sees its own things only.
+
+    `did` is whose key it is, empty for an API key that stands for nobody; `payer` is whose allowance it uses.
+    """
+
+    did: str
+    role: Role
+    payer: str
+
+
+def bearer_token(call: Call) -> str | None:
+    """Return the token of a request that carries one in place of a signature, else None.
+
+    With both, it goes the way of the signed ones, where it is turned away: which of the two counted, would be a guess.
+    """
+    headers = call.request.headers
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or "Signature" in headers or "Signature-Input" in headers:
+        return None
+    _check_single(call)
+    return token.strip(" ")
+
+
+def _check_single(call: Call) -> None:
+    """What decides stands once; two readers of two tokens would see two requests."""
+    names = [name.lower() for name, _ in call.request.raw_headers]
+    for name in (b"authorization", b"content-type", b"idempotency-key"):
+        if names.count(name) > 1:
+            raise Rejection("header_repeated", f"header {name.decode()} stands there twice; send it once")
+
+
+async def reader_of(house: House, call: Call, *, is_signed: bool = False) -> Reader | None:
     """Return who reads, or None for a stranger on a public ledger; raises when this one may not read.
 
-    A signed read leaves no record: repeating it changes nothing.
+    A read leaves no record: repeating it changes nothing. Where it must be a certain key's, `is_signed`, the token of
+    an API key that speaks for an agent is as good as a signature of that agent.
     """
     if house.ledger.is_public and not is_signed:
         return None
+    token = bearer_token(call)
+    reader = await _signer_of(house, call) if token is None else _holder_of(house, token)
+    call.fields["actor"] = reader.did
+    return reader
+
+
+def _holder_of(house: House, token: str) -> Reader:
+    key = house.bearer.reader_of(token)
+    return Reader(key.agent or "", "member", f"apikey {key.digest}")
+
+
+async def _signer_of(house: House, call: Call) -> Reader:
     ledger = house.ledger
     read = intake_read(raw_request(call, b""), origin=ledger.origin, authorities=ledger.authorities)
     call.fields["actor"] = read.keyid
     _check_window(house, read)
-    _check_in_force(house, read.keyid)
+    reader = _reader(house, read.keyid)
     await _check_anchor(house, read.anchor)
-    return read
+    return reader
 
 
 def _check_window(house: House, read: SignedRead) -> None:
@@ -69,10 +125,31 @@ async def _check_anchor(house: House, anchor: Anchor) -> None:
     raise Refused(Unreceipted(UNKNOWN_HISTORY, {}))
 
 
-def _check_in_force(house: House, did: str) -> None:
-    view = house.shelf
+def _reader(house: House, did: str) -> Reader:
+    """Return what a key reads as, by what it is in force as."""
+    view, now_ms = house.shelf, house.sequencer.time_ms
+    if is_operator(view, did):
+        return Reader(did, "operator", did)
+    session = session_at(view, did)
+    if session is not None and session.is_open and now_ms < session.expires_at_ms:
+        return Reader(did, "member", session.principal)
     agent = agent_at(view, did)
-    is_agent = agent is not None and agent.removed_seq is None
-    is_newcomer = agent is None and house.ledger.is_dev and house.ledger.is_public  # its first decision enrols it
-    if not (is_agent or is_newcomer) and view.get(operator_key(did)) is None:
-        raise Refusable("reader_unknown", "The key is not enrolled, or was removed.")
+    if agent is not None and agent_fault(view, agent, now_ms) in (None, TRIAL_OVER):  # what it has done, it may see
+        return Reader(did, "member" if agent.trial_until_ms is None else "trial", did)
+    if agent is None and session is None and house.ledger.is_dev and house.ledger.is_public:
+        return Reader(did, "member", did)  # a newcomer: its first decision enrols it
+    raise Refusable("reader_unknown", "The key is not enrolled, or was removed.")
+
+
+def check_unlimited(house: House, reader: Reader | None) -> None:
+    """Raise unless this reader sees what others do; on a public ledger everybody does."""
+    if reader is not None and reader.role == "trial" and not house.ledger.is_public:
+        raise Refusable("reader_limited", "A trial agent sees what is its own.")
+
+
+def check_own(house: House, reader: Reader | None, receipt: bytes) -> None:
+    """Raise when a trial agent asks for the receipt of an entry that is not its own."""
+    if reader is not None and reader.role == "trial":
+        leaf = orjson.loads(a2b_base64(orjson.loads(receipt)["payload"]))
+        if leaf["actor"] != reader.did:
+            check_unlimited(house, reader)

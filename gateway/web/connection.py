@@ -49,12 +49,17 @@ _log = logging.getLogger("tallystick.web")
 
 @dataclass(slots=True)
 class Reply:
-    """A finished answer. `fields` are its own headers; length, date, id and connection are added when it is written."""
+    """A finished answer. `fields` are its own headers; length, date, id and connection are added when it is written.
+
+    `allowance` is the one header line that differs from answer to answer, made of a number of ours and ended like a
+    line; `fields` come from our tables, so that each combination of them is put together once.
+    """
 
     status: int
     body: bytes
     fields: Fields
     request_id: str = ""
+    allowance: str = ""
 
 
 class Request:
@@ -150,7 +155,7 @@ def head_of(reply: Reply, now_s: int, *, is_old: bool, is_kept: bool) -> bytes:
         connection = f"Connection: {'keep-alive' if is_kept else 'close'}\r\n"
     return (
         f"{_opening(reply.status, reply.fields, is_old)}\r\nX-Request-Id: {reply.request_id}\r\n"
-        f"Content-Length: {len(reply.body)}\r\nDate: {_date(now_s)}\r\n{connection}\r\n"
+        f"{reply.allowance}Content-Length: {len(reply.body)}\r\nDate: {_date(now_s)}\r\n{connection}\r\n"
     ).encode("ascii")
 
 

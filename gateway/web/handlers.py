@@ -14,26 +14,28 @@ from functools import partial
 import orjson
 
 from gateway.actions import ACTIONS, Action
+from gateway.core.intake import Rejection
 from gateway.errors import Fatal
 from gateway.ledger.history import stored_receipt
 from gateway.ledger.parking import PARK_MS_MAX, Draining
 from gateway.service import Answered
-from gateway.web.access import raw_request, reader_of
+from gateway.web.access import bearer_token, check_own, check_unlimited, raw_request, reader_of
 from gateway.web.connection import Fields, Reply
 from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House
 from gateway.web.openapi import openapi, origin_prefix
-from gateway.web.pictures import agents, leases, schemes, trust, wait
+from gateway.web.pictures import agents, apikeys, leases, operators, schemes, sessions, trust, wait
 from gateway.web.prefer import preferred_wait_s
-from gateway.web.problem import BASE_HEADERS, Refusable
+from gateway.web.problem import Refusable
 from gateway.web.reads import bundle_bytes, tile_bytes
 from gateway.web.reports import report
 from gateway.web.routes import Call, Handler, Route, plain
 from gateway.web.tiles import Tile, is_within, parse_tile_path
-from verifier.wire import Malformed, decode_decimal
+from verifier.entries import body_bytes_max
+from verifier.wire import JsonObject, Malformed, decode_decimal, parse_json
 
 _log = logging.getLogger("tallystick.web")
-_FIELDS = (*BASE_HEADERS.items(), ("Content-Type", JSON))
-_FIELDS_REPLAYED = (*_FIELDS, ("Idempotency-Replayed", "true"))
+_REPLAYED = ("Idempotency-Replayed", "true")
+_ENROLMENT_BYTES_MAX = 1_024
 
 
 def routes(house: House) -> tuple[Route, ...]:
@@ -42,6 +44,10 @@ def routes(house: House) -> tuple[Route, ...]:
         "coordination.wait": partial(wait, house),
         "lease.list": partial(leases, house),
         "agent.list": partial(agents, house),
+        "agent.enrol": partial(enrol, house),
+        "apikey.list": partial(apikeys, house),
+        "operator.list": partial(operators, house),
+        "session.list": partial(sessions, house),
         "trust.get": partial(trust, house),
         "scheme.list": partial(schemes, house),
         "receipt.get": partial(receipt, house),
@@ -85,16 +91,52 @@ async def decide(house: House, action: Action, call: Call) -> Reply:
     if action.is_held:
         wait_ms = 1_000 * preferred_wait_s(call.request.raw_headers)
         call.request.is_abandonable = True
-    answered = await house.desk.decide(raw_request(call, body), action, wait_ms=wait_ms)
+    token = bearer_token(call)
+    if token is None:
+        answered = await house.desk.decide(raw_request(call, body), action, wait_ms=wait_ms)
+    else:
+        key = call.request.headers.get("Idempotency-Key")
+        members = _members(call, body, body_bytes_max(action.name))
+        answered = await house.bearer.decide(token, action, members, idempotency_key=key, wait_ms=wait_ms)
+    return _answer(house, call, answered)
+
+
+async def enrol(house: House, call: Call) -> Reply:
+    """Enrol a key of the caller's own in the name of an API key, which comes this once and signs nothing."""
+    if house.is_draining():
+        raise Draining
+    body = await call.request.read(house.body_seconds)
+    token = bearer_token(call)
+    if token is None:
+        raise Rejection("token_invalid", "this is asked with an API key: Authorization: Bearer tsk_…")
+    return _answer(house, call, await house.bearer.enrol(token, _members(call, body, _ENROLMENT_BYTES_MAX)))
+
+
+def _members(call: Call, body: bytes, bytes_max: int) -> JsonObject:
+    """Return the members of a body that nobody signed."""
+    kind = call.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise Refusable("content_type_wrong", f"The body is sent as {JSON}.")
+    if len(body) > bytes_max:
+        raise Rejection("body_too_large", f"the body has {len(body)} bytes, at most {bytes_max} are allowed")
+    try:
+        return parse_json(body, bytes_max=bytes_max)
+    except Malformed as error:
+        raise Rejection("body_malformed", str(error)) from error
+
+
+def _answer(house: House, call: Call, answered: Answered) -> Reply:
     call.fields["seq"] = answered.seq
     call.fields["actor"] = answered.actor
     call.code = answered.error
-    return Reply(answered.status, answered.body, _fields(answered))
+    fields = (*house.answer_fields[answered.policy], *_fields(answered))
+    allowance = f'RateLimit: "{answered.policy}";r={answered.left}\r\n'
+    return Reply(answered.status, answered.body, fields, allowance=allowance)
 
 
 def _fields(answered: Answered) -> Fields:
-    """Return the headers of an answer; nearly every one has those of one of two tables."""
-    fields = _FIELDS_REPLAYED if answered.is_replay else _FIELDS
+    """Return the further headers of an answer; nearly every one has none."""
+    fields: Fields = (_REPLAYED,) if answered.is_replay else ()
     if answered.retry_after_ms is not None:
         fields = (*fields, ("Retry-After", _seconds(answered.retry_after_ms)))
     if answered.held_ms:
@@ -120,7 +162,7 @@ async def tile(house: House, call: Call) -> Reply:
     if found is None:
         raise Refusable("not_found", "Not the path of a tile.")
     if found.level is None:
-        await reader_of(house, call)
+        check_unlimited(house, await reader_of(house, call))
     if not is_within(found, house.sequencer.confirmed.size):
         raise Refusable("not_found", "The ledger does not reach that far.")
     read = bundle_bytes if found.level is None else tile_bytes
@@ -136,7 +178,7 @@ def _tile_cache(house: House, found: Tile) -> str:
 
 async def receipt(house: House, call: Call) -> Reply:
     """Serve the receipt of one entry with its proof in the newest checkpoint."""
-    await reader_of(house, call)
+    reader = await reader_of(house, call)
     confirmed = house.sequencer.confirmed
     try:
         seq = decode_decimal(call.rest)
@@ -151,6 +193,7 @@ async def receipt(house: House, call: Call) -> Reply:
     except Fatal as damage:
         _log.error("a stored entry can't be served: %s", damage)
         raise Refusable("entry_damaged", f"Entry {seq} of the store is not the one that was signed.") from damage
+    check_own(house, reader, body)
     return plain(body, JSON, Cache_Control=house.cache)
 
 

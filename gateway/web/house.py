@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gateway.bearer import BearerDoor
+from gateway.core.state import Parameters
 from gateway.core.waitview import Shelf
 from gateway.ledger.sequencer import Sequencer
-from gateway.service import Desk, Ledger, WallClock
+from gateway.service import Desk, Ledger, Policy, WallClock
 from gateway.signer import Signer
+from gateway.web.connection import Fields
 from gateway.web.limits import Buckets
+from gateway.web.problem import BASE_HEADERS
 from gateway.web.reads import ReadThread
 from gateway.web.scenes import Scenes
 
@@ -22,10 +26,12 @@ PRIVATE = "private, no-store"
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The rooms a handler may ask. `published` maps a path to its content type and bytes."""
+    """The rooms a handler may ask. `published` maps a path to its content type and bytes; `answer_fields` are the
+    headers that every decision's answer has, by the allowance that it was taken from."""
 
     ledger: Ledger
     desk: Desk
+    bearer: BearerDoor
     sequencer: Sequencer
     signer: Signer
     clock: WallClock
@@ -35,6 +41,7 @@ class House:
     pictures: Buckets
     scenes: Scenes
     published: Mapping[str, tuple[str, bytes]]
+    answer_fields: Mapping[Policy, Fields]
     body_seconds: float
     shelf: Shelf
     is_draining: Callable[[], bool]
@@ -43,3 +50,17 @@ class House:
     def cache(self) -> str:
         """Return Cache-Control of what entries say: never kept by anybody, and on a members' ledger nobody else's."""
         return "no-store" if self.ledger.is_public else PRIVATE
+
+
+def answer_fields(parameters: Parameters) -> Mapping[Policy, Fields]:
+    """Return the headers of a decision's answer, with its allowance in the words of RateLimit-Policy.
+
+    `w` is in how many seconds a spent allowance is whole again; a trial's is when it is over, for it never is.
+    """
+    window_s = max(1, -(-parameters.rate_burst // parameters.rate_per_second))
+    policies: Mapping[Policy, str] = {
+        "decisions": f'"decisions";q={parameters.rate_burst};w={window_s}',
+        "trial": f'"trial";q={parameters.trial_decisions};w={parameters.trial_ms // 1_000}',
+    }
+    fields = (*BASE_HEADERS.items(), ("Content-Type", JSON))
+    return {name: (*fields, ("RateLimit-Policy", text)) for name, text in policies.items()}

@@ -1,4 +1,4 @@
-"""Pictures of the live state: waits, leases, agents, schemes, trust. They write nothing and prove nothing."""
+"""Pictures of the live state: who holds, waits and acts, and what is trusted. They write nothing and prove nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from urllib.parse import unquote
 
 import orjson
 
-from gateway.core.intake import SignedRead
 from gateway.core.waitview import trust_view
-from gateway.web.access import reader_of
+from gateway.web.access import Reader, check_unlimited, reader_of
 from gateway.web.connection import Reply
 from gateway.web.house import JSON, House
 from gateway.web.problem import Refusable
@@ -23,7 +22,7 @@ async def wait(house: House, call: Call) -> Reply:
     name, _, value = call.query.partition("=")
     if name not in ("", "resource") or "&" in value:
         raise Refusable("query_malformed", "The query is empty or resource=<name>.")
-    await _admit(house, call)
+    check_unlimited(house, await _admit(house, call))
     return _picture(house, await (house.scenes.resource(_resource(value)) if name else house.scenes.everything()))
 
 
@@ -33,19 +32,44 @@ async def leases(house: House, call: Call) -> Reply:
     if name != "holder" or not (holder == "me" or _is_did(holder)):
         raise Refusable("query_malformed", "The query is holder=me or holder=<did:key>.")
     reader = await _admit(house, call, is_signed=holder == "me")
-    did = reader.keyid if holder == "me" and reader else holder
-    return _picture(house, await house.scenes.holder(did))
+    if holder == "me" and reader is not None:
+        return _picture(house, await house.scenes.holder(_own_did(reader)))
+    check_unlimited(house, reader)
+    return _picture(house, await house.scenes.holder(holder))
+
+
+async def sessions(house: House, call: Call) -> Reply:
+    """List the sessions, all of them or those of `?agent=`."""
+    name, _, did = call.query.partition("=")
+    if name not in ("", "agent") or (name and not _is_did(did)):
+        raise Refusable("query_malformed", "The query is empty or agent=<did:key>.")
+    check_unlimited(house, await _admit(house, call))
+    return _picture(house, await house.scenes.sessions(did))
+
+
+async def operators(house: House, call: Call) -> Reply:
+    """List every key that ever was an operator, in the order of their entries."""
+    check_unlimited(house, await _admit(house, call))
+    return _picture(house, await house.scenes.operators())
 
 
 async def agents(house: House, call: Call) -> Reply:
     """List every key that was ever enrolled, in the order of enrolment."""
-    await _admit(house, call)
+    check_unlimited(house, await _admit(house, call))
     return _picture(house, await house.scenes.agents())
+
+
+async def apikeys(house: House, call: Call) -> Reply:
+    """List the API keys by their digests; on a members' ledger for operators, whose they are."""
+    reader = await _admit(house, call)
+    if reader is not None and reader.role != "operator" and not house.ledger.is_public:
+        raise Refusable("reader_limited", "Only an operator sees the API keys.")
+    return _picture(house, await house.scenes.apikeys())
 
 
 async def schemes(house: House, call: Call) -> Reply:
     """List the schemes that an operator set."""
-    await _admit(house, call)
+    check_unlimited(house, await _admit(house, call))
     return _picture(house, await house.scenes.schemes())
 
 
@@ -54,19 +78,27 @@ async def trust(house: House, call: Call) -> Reply:
     name, _, did = call.query.partition("=")
     if name != "did" or not _is_did(did):
         raise Refusable("query_malformed", "The query is did=<did:key>.")
-    await _admit(house, call)
+    reader = await _admit(house, call)
+    if reader is not None and reader.did != did:
+        check_unlimited(house, reader)
     found = trust_view(house.shelf, did, house.sequencer.time_ms, house.ledger.parameters)
     return _picture(house, orjson.dumps({"ok": True, **found}))
 
 
-async def _admit(house: House, call: Call, *, is_signed: bool = False) -> SignedRead | None:
+async def _admit(house: House, call: Call, *, is_signed: bool = False) -> Reader | None:
     """Return who looks, unless it looks too often: a picture is large, and strangers may look at a public ledger.
 
-    Who signed pays under its key, others under their address; so nobody uses up what a member may ask for.
+    Who is known pays under its name, others under their address; so nobody uses up what a member may ask for.
     """
     reader = await reader_of(house, call, is_signed=is_signed)
-    house.pictures.take(reader.keyid if reader else call.request.remote)
+    house.pictures.take(reader.payer if reader else call.request.remote)
     return reader
+
+
+def _own_did(reader: Reader) -> str:
+    if not reader.did:
+        raise Refusable("query_malformed", "This API key speaks for no agent, so nothing is its own; name a holder.")
+    return reader.did
 
 
 def _picture(house: House, body: bytes) -> Reply:

@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from gateway.core.intake import Rejection
-from gateway.core.refusal import Retry
+from gateway.core.refusal import TRIAL_USED_UP, Retry
 from gateway.errors import Busy, Fatal
 from gateway.ledger.parking import Draining
 from gateway.ledger.sequencer import Refused
@@ -48,6 +48,8 @@ ACCEPT_SIGNATURE = (
     + ');created;expires;keyid;alg="ed25519";nonce;tag="tallystick-v1"'
 )
 CHALLENGE = 'Signature realm="tallystick"'
+BEARER_CHALLENGE = 'Bearer error="invalid_token"'
+QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 assert frozenset(_COMPONENT_ORDER) == BODY_COMPONENTS, "the challenge must ask for what the profile demands"
 RECOVERY_SECONDS = 5
 DRAINING_SECONDS = 5
@@ -72,12 +74,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem ready to be written: the row, what this request got wrong, further members and headers."""
+    """A problem ready to be written: the row, what this request got wrong, further members and headers.
+
+    `type` is the URI of a kind that others know too, empty for a kind of ours.
+    """
 
     row: Row
     detail: str
     members: Mapping[str, object] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    type: str = ""
 
 
 class Refusable(Exception):
@@ -123,6 +129,7 @@ _TABLE: tuple[Row, ...] = (
     Row("authority_wrong", 400, "This gateway does not go by that name", "Use the host name given when you joined."),
     Row("path_wrong", 400, "The path is not one of the grammar", "Use the path exactly as printed in /openapi.json."),
     Row("authorization_present", 400, "A signed request carries no Authorization", "Leave that header out."),
+    Row("token_invalid", 401, "The API key does not do this", "Ask the operator for a key, or sign the request."),
     Row("idempotency_key_missing", 400, "There is no Idempotency-Key", "Send a new quoted string per intended change."),
     Row("idempotency_key_malformed", 400, "Idempotency-Key is not a quoted string", "Quote 1 to 255 printable ASCII."),
     Row("anchor_missing", 400, "There is no Tallystick-Anchor", "Send the newest checkpoint you verified."),
@@ -136,8 +143,13 @@ _TABLE: tuple[Row, ...] = (
     Row("member_conflict", 400, "Two members of the body exclude each other", "Do what the detail says."),
     Row("wrong_ledger", 400, "The body names another ledger", "Put this ledger's origin into `ledger`."),
     Row("actor_mismatch", 403, "actorDid is not the key that signed", "Act only as the key you sign with."),
+    Row("delegation_invalid", 400, "The delegations do not hold by themselves",
+        "Let the issuer sign them anew, outermost first, the last one to the session's key."),
+    Row("proof_invalid", 400, "The new key did not sign its enrolment",
+        "Sign the proof with the key that is to be enrolled, for this API key and this ledger."),
     # Who may read.
     Row("reader_unknown", 403, "This key reads nothing here", "Ask the operator for `tallystick agent add`."),
+    Row("reader_limited", 403, "This key does not read this", "A trial key reads what is its own; ask the operator."),
     Row("not_a_checkpoint", 400, "This is not a checkpoint of this ledger", "Send the note as you received it."),
     # Not now.
     Row("rate_limited", 429, "Too many requests", _RETRY, SAME),
@@ -191,7 +203,7 @@ def render_problem(problem: Problem, request_id: str, now_ms: int) -> Reply:
     """Return the response for `problem`; 401 also carries how to sign and the gateway's time."""
     row = problem.row
     body = {
-        "type": f"urn:tallystick:problem:{row.code}",
+        "type": problem.type or f"urn:tallystick:problem:{row.code}",
         "title": row.title,
         "status": row.status,
         "code": row.code,
@@ -204,7 +216,8 @@ def render_problem(problem: Problem, request_id: str, now_ms: int) -> Reply:
     headers = {**BASE_HEADERS, "Content-Type": CONTENT_TYPE, **problem.headers}
     if row.status == 401:
         body["nowMs"] = now_ms
-        headers |= {"Accept-Signature": ACCEPT_SIGNATURE, "WWW-Authenticate": CHALLENGE}
+        challenge = BEARER_CHALLENGE if row.code == "token_invalid" else CHALLENGE
+        headers |= {"Accept-Signature": ACCEPT_SIGNATURE, "WWW-Authenticate": challenge}
     return Reply(row.status, orjson.dumps(body), tuple(headers.items()), request_id)
 
 
@@ -219,8 +232,12 @@ def _of_refused(error: Refused) -> Problem:
     refusal = error.unreceipted.refusal
     title = refusal.name.replace("_", " ").capitalize()
     row = Row(refusal.name, refusal.status, title, refusal.advice, refusal.retry)
-    members = {"number": refusal.number, **error.unreceipted.detail}
-    return Problem(row, refusal.advice.partition(":")[0], members=members)
+    members: dict[str, object] = {"number": refusal.number, **error.unreceipted.detail}
+    detail = refusal.advice.partition(":")[0]
+    if refusal is TRIAL_USED_UP:  # nothing refills, so there is no Retry-After
+        members["violated-policies"] = ["trial"]
+        return Problem(row, detail, members, {"RateLimit": '"trial";r=0'}, QUOTA_EXCEEDED)
+    return Problem(row, detail, members=members)
 
 
 def _retry(seconds: float) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from gateway.core.state import Claim, Record
+from gateway.core.state import Record, Timed
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.tree import load_edge
 from gateway.store.contract import Reading
@@ -64,7 +64,7 @@ class Shelf:
         """Return the keys of the records filed under a word."""
         return self._sequencer.view.near(term)
 
-    def due(self, t_ms: int, limit: int) -> Iterable[Claim]:
+    def due(self, t_ms: int, limit: int) -> Iterable[Timed]:
         """Return the records whose time has come."""
         return self._sequencer.view.due(t_ms, limit)
 

@@ -16,7 +16,7 @@ from time import monotonic
 
 import orjson
 
-from gateway.core.state import Agent, Parameters, Scheme
+from gateway.core.state import Agent, ApiKey, Operator, Parameters, Scheme, Session
 from gateway.core.waitview import Scene, Shelf, leases_view, look, wait_view
 from gateway.ledger.sequencer import Sequencer
 
@@ -60,6 +60,18 @@ class Scenes:
     async def agents(self) -> bytes:
         """Return every key that was ever enrolled, in the order of enrolment."""
         return await self._answer(("agents", ""), lambda _: self._agents())
+
+    async def sessions(self, agent: str) -> bytes:
+        """Return the sessions that are remembered, or those of one principal, in the order in which they opened."""
+        return await self._answer(("sessions", agent), lambda _: self._sessions(agent))
+
+    async def operators(self) -> bytes:
+        """Return every key that ever was an operator, in the order of their entries."""
+        return await self._answer(("operators", ""), lambda _: self._operators())
+
+    async def apikeys(self) -> bytes:
+        """Return every API key, in the order of issue."""
+        return await self._answer(("apikeys", ""), lambda _: self._apikeys())
 
     async def schemes(self) -> bytes:
         """Return every scheme that an operator set, by name."""
@@ -108,6 +120,19 @@ class Scenes:
         enrolled = [record for record in self._shelf.scan("agent/") if isinstance(record, Agent)]
         return {"agents": [_agent_row(agent) for agent in sorted(enrolled, key=lambda agent: agent.added_seq)]}
 
+    def _sessions(self, agent: str) -> Mapping[str, object]:
+        found = [record for record in self._shelf.scan("session/") if isinstance(record, Session)]
+        asked = [session for session in found if agent in ("", session.principal)]
+        return {"sessions": [_session_row(one) for one in sorted(asked, key=lambda session: session.opened_seq)]}
+
+    def _operators(self) -> Mapping[str, object]:
+        found = [record for record in self._shelf.scan("operator/") if isinstance(record, Operator)]
+        return {"operators": [_operator_row(one) for one in sorted(found, key=lambda one: (one.added_seq, one.did))]}
+
+    def _apikeys(self) -> Mapping[str, object]:
+        found = [record for record in self._shelf.scan("apikey/") if isinstance(record, ApiKey)]
+        return {"apikeys": [_apikey_row(one) for one in sorted(found, key=lambda key: key.issued_seq)]}
+
     def _schemes(self) -> Mapping[str, object]:
         schemes = [record for record in self._shelf.scan("scheme/") if isinstance(record, Scheme)]
         return {"schemes": [_scheme_row(scheme) for scheme in sorted(schemes, key=lambda scheme: scheme.name)]}
@@ -126,9 +151,48 @@ def _scheme_row(scheme: Scheme) -> dict[str, object]:
 
 
 def _agent_row(agent: Agent) -> dict[str, object]:
-    row: dict[str, object] = {"did": agent.did, "addedSeq": agent.added_seq}
-    if agent.name is not None:
-        row["name"] = agent.name
-    if agent.removed_seq is not None:
-        row["removedSeq"] = agent.removed_seq
-    return row
+    perhaps = {
+        "name": agent.name,
+        "agentCustody": "gateway" if agent.is_custodial else None,
+        "keyDigest": agent.key_digest,
+        "trialUntilMs": agent.trial_until_ms,
+        "removedSeq": agent.removed_seq,
+    }
+    return {"did": agent.did, "addedSeq": agent.added_seq, "operator": agent.operator, **_told(perhaps)}
+
+
+def _session_row(session: Session) -> dict[str, object]:
+    row: dict[str, object] = {
+        "did": session.did,
+        "agent": session.principal,
+        "onBehalfOf": session.on_behalf_of,
+        "verbs": list(session.verbs),
+        "openedSeq": session.opened_seq,
+        "expiresAtMs": session.expires_at_ms,
+        "endsIfIdleAtMs": session.due_at_ms,
+        "isShared": session.shared_seq is not None,
+    }
+    perhaps = {
+        "name": session.name,
+        "scope": list(session.resources) or None,
+        "activity": session.activity,
+        "sharedSeq": session.shared_seq,
+        "endedSeq": session.ended_seq,
+    }
+    return {**row, **_told(perhaps)}
+
+
+def _operator_row(operator: Operator) -> dict[str, object]:
+    perhaps = {"name": operator.name, "removedSeq": operator.removed_seq}
+    return {"did": operator.did, "addedSeq": operator.added_seq, **_told(perhaps)}
+
+
+def _apikey_row(key: ApiKey) -> dict[str, object]:
+    perhaps = {"name": key.name, "agent": key.agent, "usedBy": key.used_by, "revokedSeq": key.revoked_seq}
+    row: dict[str, object] = {"keyDigest": key.digest, "kind": key.kind, "operator": key.operator}
+    return {**row, "issuedSeq": key.issued_seq, **_told(perhaps)}
+
+
+def _told(members: Mapping[str, object]) -> dict[str, object]:
+    """Return the members that there are."""
+    return {name: value for name, value in members.items() if value is not None}

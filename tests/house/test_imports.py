@@ -68,6 +68,7 @@ RULES = (
     rule("gateway.actions", 4),
     rule("gateway.ledger", 5, "orjson", also=("gateway.ledger",)),
     rule("gateway.service", 5, "orjson", also=("gateway.ledger",)),
+    rule("gateway.bearer", 5, also=("gateway.ledger", "gateway.service")),
     rule("gateway.web", 6, "aiohttp", "yarl", "orjson", "prometheus_client", also=("gateway.web",)),
     rule("gateway", 7, "aiohttp", "orjson", "uvloop", "prometheus_client", also=("gateway",)),
 )

@@ -21,22 +21,25 @@ from gateway.web.limits import Buckets, RateLimited
 from keys.signing import SigningKey
 from verifier.wire import JsonObject, encode_base64, encode_canonical, parse_json
 
-OPERATOR, WORKER = SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32)
+OPERATOR, WORKER, ENROLLER = (SigningKey(bytes([number]) * 32) for number in (1, 2, 3))
 NOW_MS = 1_800_000_000_000
 LEDGER = Ledger(
     origin="gateway.example/main", genesis=b"\x07" * 32, authorities=frozenset({"gateway.example", "a.example"}),
-    operators=(OPERATOR.did,), is_public=True, is_dev=True, parameters=Parameters(),
+    operators=(OPERATOR.did,), enroller=ENROLLER.did, is_public=True, is_dev=True, parameters=Parameters(),
 )  # fmt: skip
 
 
 class Limiter:
     def __init__(self, events: list[str], *, is_full: bool = False) -> None:
         self.events, self.is_full = events, is_full
+        self.payers: list[str] = []
 
-    def take(self, principal: str, cost: int = 1) -> None:
+    def take(self, principal: str, cost: int = 1) -> int:
         self.events.append(f"take {cost}")
+        self.payers.append(principal)
         if self.is_full:
             raise RateLimited(2.0)
+        return 17
 
 
 class Sequencer:
@@ -62,7 +65,7 @@ class Sequencer:
         self.requests.append(request)
         if action.name == "agent.add":
             did = str(request.body["agent"])
-            self.records[f"agent/{did}"] = Agent(did, None, 1, None)
+            self.records[f"agent/{did}"] = Agent(did, None, 1, None, OPERATOR.did)
         leaf: JsonObject = {"type": "tallystick/agent.added/1", "agent": WORKER.did, "seq": 7}
         return Answer(7, 200, encode_canonical(leaf), bytes(64), "key", b"note", ())
 
@@ -180,7 +183,7 @@ def test_the_memory_for_copies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     events: list[str] = []
     allowance = Allowance(Limiter(events))
     for _ in range(4):
-        allowance.take(read(enrolment(), "agent.add"), 1)
+        allowance.take(read(enrolment(), "agent.add"), "payer", 1)
     assert (len(allowance._seen), len(allowance._seen_before)) == (0, 2)
 
 
@@ -244,7 +247,7 @@ def waiting_desk(events: list[str]) -> tuple[Desk, Sequencer]:
         "T7", WORKER.did, WORKER.did, WORKER.did, ("lock:x",), "write", 30_000, 7, NOW_MS,
         poll_by_ms=NOW_MS + 30_000, give_up_by_ms=NOW_MS + 3_600_000,
     )  # fmt: skip
-    sequencer.records |= {agent_key(WORKER.did): Agent(WORKER.did, None, 1, None), ticket_key("T7"): ticket}
+    sequencer.records |= {agent_key(WORKER.did): Agent(WORKER.did, None, 1, None, OPERATOR.did), ticket_key("T7"): ticket}
     behind: Any = sequencer
     return Desk(behind, LEDGER, Limiter(events), None), sequencer
 

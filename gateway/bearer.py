@@ -1,0 +1,174 @@
+"""The door for those who have no key of their own: a token comes in, an ordinary signed request goes on to the desk.
+
+House rules of this file:
+
+* A token decides nothing. What it asks for is signed with a key that this gateway holds, and from there on it is one
+  more request: desk, core, leaf and verifier know one kind. The leaf says `custody: gateway`, because who holds the key
+  could have signed without being asked.
+* A key with an agent speaks for that agent. A key without one lets new keys be enrolled, and if it is no trial key, it
+  reads. No token ever signs what an operator signs.
+* Tokens are not kept, logged or repeated; all that is known of one is its SHA-256. It is looked up under that, and the
+  time which that takes tells nobody how much of a guess was right: one that is nearly right has another digest.
+
+Source: docs/protocol.md, API keys.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from gateway.actions import ACTIONS, Action
+from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
+from gateway.core.intake import RawRequest, Rejection
+from gateway.core.state import ApiKey, agent_at, apikey_at, operator_at
+from gateway.ledger.sequencer import Sequencer
+from gateway.service import Answered, Desk, Ledger
+from keys.files import KeyFileError, load_key
+from keys.signing import SigningKey
+from keys.token import digest_of, kind_of
+from verifier.entries import DID
+from verifier.request import parse_idempotency_key
+from verifier.wire import JsonObject, Malformed, encode_base64, encode_canonical
+
+LIFE_S = 60  # a claim may wait 20 s for its turn, and half of what is left at most
+CUSTODY_PURPOSE = "custody"
+_ENROLMENT_MEMBERS = frozenset({"agent", "name", "proof"})
+_log = logging.getLogger("tallystick.bearer")
+
+
+class Custody:
+    """The keys that this gateway holds for agents: `<folder>/<DID>.key`, opened when first needed and kept then."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._keys: dict[str, SigningKey] = {}
+
+    def key(self, did: str) -> SigningKey | None:
+        """Return the key of an agent; None, and a line in the log for the operator, when it can't be used."""
+        if did not in self._keys:
+            try:
+                key = load_key(self._folder / f"{did}.key", purpose=CUSTODY_PURPOSE)
+            except KeyFileError as error:
+                _log.error("a custodial agent can't act: %s", error)
+                return None
+            if key.did != did:
+                _log.error("a custodial agent can't act: the file of %s holds the key %s", did, key.did)
+                return None
+            self._keys[did] = key
+        return self._keys[did]
+
+
+class BearerDoor:
+    """Turns what a token asks for into a signed request, and lets the desk decide it."""
+
+    def __init__(
+        self, sequencer: Sequencer, ledger: Ledger, desk: Desk, *, enroller: SigningKey, custody: Custody
+    ) -> None:
+        assert enroller.did == ledger.enroller, "entry 0 names the key that enrols"
+        self._sequencer = sequencer
+        self._ledger = ledger
+        self._desk = desk
+        self._enroller = enroller
+        self._custody = custody
+
+    async def decide(
+        self, token: str, action: Action, members: JsonObject, *, idempotency_key: str | None, wait_ms: int
+    ) -> Answered:
+        """Decide `action` for the agent behind `token`; raises what the desk raises, and Rejection `token_invalid`.
+
+        `members` are those of the body; ledger and actorDid may be left out. `idempotency_key` may be in quotes;
+        without one every call is an intention of its own.
+        """
+        if action.signer != "agent":
+            raise Rejection("signature_missing", "an API key does only what agents do; this is asked with a signature")
+        key = self._custody.key(self.agent_of(token))
+        if key is None:
+            raise Rejection("token_invalid", "this gateway does not hold the key of the agent behind this API key")
+        raw = self._signed(key, action, members, _bare(idempotency_key) or new_idempotency_key())
+        return await self._desk.decide(raw, action, wait_ms=wait_ms)
+
+    async def enrol(self, token: str, members: JsonObject) -> Answered:
+        """Enrol the key `agent`, which signed `proof`, in the name of an API key that stands for no agent itself.
+
+        Asking again for the same pair gets the first answer, until the agent is removed.
+        """
+        key = self.key_of(token)
+        if key.agent is not None:
+            raise Rejection("token_invalid", "this API key speaks for one agent; use one that was issued for enrolment")
+        unknown = sorted(members.keys() - _ENROLMENT_MEMBERS)
+        if unknown:
+            raise Rejection("member_unknown", f"member {unknown[0][:64]!r} is not known here; leave it out")
+        did = members.get("agent")
+        if not isinstance(did, str) or not DID.check(did):
+            raise Rejection("member_invalid", f"member agent must be {DID.bound}")
+        agent = agent_at(self._sequencer.view, did)
+        life = "" if agent is None or agent.removed_seq is None else f":{agent.removed_seq}"
+        idempotency_key = f"enrol:{key.digest[:32]}:{did}{life}"
+        action = ACTIONS["agent.add"]
+        raw = self._signed(self._enroller, action, {**members, "keyDigest": key.digest}, idempotency_key)
+        return await self._desk.decide(raw, action)
+
+    def agent_of(self, token: str) -> str:
+        """Return the DID of the agent that a token speaks for; Rejection when it speaks for none that may act."""
+        key = self.key_of(token)
+        if key.agent is None:
+            raise Rejection("token_invalid", "this API key enrols and reads; one that was issued for an agent decides")
+        agent = agent_at(self._sequencer.view, key.agent)
+        if agent is None or agent.removed_seq is not None or not agent.is_custodial:
+            raise Rejection("token_invalid", "the agent behind this API key was removed")
+        return key.agent
+
+    def may_read(self, token: str) -> bool:
+        """Say whether a token reads like a member."""
+        try:
+            return self.reader_of(token) is not None
+        except Rejection:
+            return False
+
+    def reader_of(self, token: str) -> ApiKey:
+        """Return the API key of a token that reads; Rejection when it does not."""
+        key = self.key_of(token)
+        if key.kind != "live":
+            raise Rejection("token_invalid", "a trial key enrols one agent and reads nothing; sign as that agent")
+        if key.agent is not None:
+            self.agent_of(token)
+        return key
+
+    def key_of(self, token: str) -> ApiKey:
+        """Return the API key in force that a token is; Rejection when it is none."""
+        if kind_of(token) is None:
+            raise Rejection("token_invalid", "this is no API key as one is spelled; copy it again, whole and unchanged")
+        key = apikey_at(self._sequencer.view, digest_of(token))
+        if key is None or key.revoked_seq is not None:
+            raise Rejection("token_invalid", "no such API key is in force here")
+        operator = operator_at(self._sequencer.view, key.operator)
+        if operator is None or operator.removed_seq is not None:
+            raise Rejection("token_invalid", "the operator that issued this API key was removed")
+        return key
+
+    def _signed(self, key: SigningKey, action: Action, members: JsonObject, idempotency_key: str) -> RawRequest:
+        """Return the request as its agent would have sent it, anchored in the newest history that there is."""
+        authority = min(self._ledger.authorities)
+        newest = self._sequencer.confirmed
+        named: JsonObject = {"ledger": self._ledger.origin, "actorDid": key.did, **members}
+        try:
+            body = encode_canonical(named)
+        except Malformed as error:
+            raise Rejection("body_malformed", str(error)) from error
+        anchor = f"{self._ledger.origin} {newest.size} {encode_base64(newest.root)}"
+        draft = Draft("POST", authority, action.path, "", anchor, body, idempotency_key)
+        created_s = self._sequencer.time_ms // 1_000
+        headers = sign_request(draft, key, created_s=created_s, nonce=new_nonce(), life_s=LIFE_S)
+        return RawRequest("POST", authority, action.path, "?", tuple(headers.items()), body)
+
+
+def _bare(idempotency_key: str | None) -> str | None:
+    """Return an idempotency key without its quotes, which few HTTP clients send."""
+    if idempotency_key is None:
+        return None
+    is_quoted = len(idempotency_key) >= 2 and idempotency_key[0] == idempotency_key[-1] == '"'
+    try:
+        return parse_idempotency_key(idempotency_key if is_quoted else f'"{idempotency_key}"')
+    except Malformed as error:
+        raise Rejection("idempotency_key_malformed", str(error)) from error
