@@ -15,19 +15,12 @@ from gateway.core import lease, refusal
 from gateway.core.intake import SignedRequest, commands_of
 from gateway.core.outcome import ActionDecide, Context, Decision, granted, refused
 from gateway.core.state import Draft
+from verifier.entries import HELD_MEMBERS, Told
 from verifier.wire import JsonObject
 
-# fmt: off
-DECIDES: Mapping[str, ActionDecide] = MappingProxyType({
-    "lease.acquire": lease.acquire,
-    "lease.renew": lease.renew,
-    "lease.release": lease.release,
-})
-# fmt: on
-_HELD = (
-    "holder", "holderName", "conflict", "conflicts", "stampede", "retryAfterMs", "waitingOn", "cycle", "acquireOrder",
-    "searchBounded", "ahead", "delayUntilMs", "ticketId", "endedSeq",
-)  # fmt: skip
+DECIDES: Mapping[str, ActionDecide] = MappingProxyType(
+    {"lease.acquire": lease.acquire, "lease.renew": lease.renew, "lease.release": lease.release}
+)
 
 
 def submit(draft: Draft, request: SignedRequest, context: Context) -> Decision:
@@ -48,7 +41,9 @@ def submit(draft: Draft, request: SignedRequest, context: Context) -> Decision:
 def _refused(said: JsonObject, part: Decision) -> Decision:
     """Return the one entry of a batch that is refused as a whole, with what explains the refusal of its command."""
     row = refusal.BY_NAME[str(part.members["error"])]
-    told: JsonObject = {name: part.members[name] for name in _HELD if name in part.members}
+    explains = HELD_MEMBERS.get(row.name, Told(()))
+    names = (*explains.always, *explains.perhaps)
+    told: JsonObject = {name: part.members[name] for name in names if name in part.members}
     return refused("batch.refused", row, said | told)._replace(fault=part.fault)
 
 

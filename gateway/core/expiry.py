@@ -61,7 +61,7 @@ def touched_claims(draft: Draft, request: SignedRequest, t_ms: int) -> tuple[Tim
     actors = {request.actor, *(claim.holder for claim in touched.values() if not isinstance(claim, Session))}
     ended = _ended_by(draft, request.body)
     for did in ended:
-        touched |= {claim_key(claim): claim for claim in (*held_by(draft, did), *queued_by(draft, did))}
+        touched |= {claim_key(claim): claim for claim in _had_by(draft, did)}
     for did in actors | ended:
         session = session_at(draft, did)
         if session is not None and session.is_open:
@@ -87,6 +87,11 @@ def _ended_by(draft: Draft, body: JsonObject) -> set[str]:
             found = (draft.get(key) for word in words for key in draft.near(word(did)))
             ended |= {did, *(one.did for one in found if isinstance(one, Agent | Session))}
     return ended
+
+
+def _had_by(draft: Draft, did: str) -> Iterable[Claim]:
+    yield from held_by(draft, did)
+    yield from queued_by(draft, did)
 
 
 def _named(draft: Draft, body: JsonObject) -> list[Claim]:
