@@ -2,7 +2,8 @@
 
 A lease ends when log time has reached its effective end, never before. Whoever asks, the entry `lease.expired` is
 written first and only then is the resource looked at; so a decision never meets a lease that is live on paper only. The
-same holds for a ticket, for a session with all it holds, and for the delay after a lease that ended badly, which ends without an entry.
+same holds for a ticket, for a session with all it holds, and for the delay after a lease that ended badly, which ends
+without an entry.
 
 Source: docs/protocol.md 6.3, 7.7, 7.12, 18.4, 29.
 """

@@ -99,8 +99,8 @@ DELEGATION_EXPIRED = Refusal(
 )  # fmt: skip
 ISSUER_UNKNOWN = Refusal(
     "issuer_unknown", 112, 403, "never", False,
-    "The first delegation must be signed by an operator or an enrolled agent of this ledger, the second by the agent that"
-    " the first one names.",
+    "The first delegation must be signed by an operator or an agent of this ledger, the second by the agent that the"
+    " first one names.",
 )  # fmt: skip
 ISSUER_REMOVED = Refusal(
     "issuer_removed", 113, 403, "never", False,
