@@ -8,7 +8,7 @@ Source: docs/protocol.md 28.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
 from typing import NamedTuple
@@ -89,12 +89,10 @@ def _parse(index: int, item: JsonObject) -> Delegation:
         raise _invalid(f"{name}.{error.member}", f"in {name}: {error}") from error
     delegation = _delegation(statement)
     if not 0 < delegation.expires_at_ms - delegation.not_before_ms <= DELEGATION_MS_MAX:
-        text = f"in {name}: expiresAtMs is after notBeforeMs, by at most {DELEGATION_MS_MAX:,} ms"
-        raise _invalid(f"{name}.expiresAtMs", text)
+        raise _invalid(f"{name}.expiresAtMs", f"in {name}: notBeforeMs + 1 to notBeforeMs + {DELEGATION_MS_MAX:,}")
     signature = decode_base64(str(item["signature"]), 64)
     if not is_valid(decode_did(delegation.iss), _STATEMENT + bytes.fromhex(delegation.digest), signature):
-        name = f"delegations[{index}].signature"
-        raise _invalid(name, f"member {name} is not the issuer's signature of the statement")
+        raise _invalid(f"delegations[{index}].signature", f"in {name}: the signature is not its issuer's")
     return delegation
 
 
@@ -134,8 +132,7 @@ def _check_links(chain: Sequence[Delegation], actor: str) -> None:
         if after.parent != before.digest:
             raise _invalid(f"{name}.parent", f"in {name}: parent is the SHA-256 of the statement before")
     if chain[-1].sub != actor:
-        name = f"delegations[{len(chain) - 1}].statement.sub"
-        raise _invalid(name, "sub of the last statement is actorDid")
+        raise _invalid(f"delegations[{len(chain) - 1}].statement.sub", "sub of the last statement is actorDid")
 
 
 def _invalid(member: str, text: str) -> MemberError:
@@ -148,25 +145,22 @@ def chain_fault(chain: Sequence[Delegation], origin: str, time_ms: int) -> str |
     `delegation_too_deep` and `delegation_wider` have more reasons, which only the ledger knows. In the order of the
     refusal table. Source: docs/protocol.md 28.4.
     """
-    return next((name for name, is_there in _faults(chain, origin, time_ms) if is_there), None)
-
-
-def _faults(chain: Sequence[Delegation], origin: str, time_ms: int) -> Iterator[tuple[str, bool]]:
-    last = chain[-1]
-    yield "delegation_wrong_ledger", any(one.aud != origin for one in chain)
-    yield "delegation_too_deep", len(chain) > DEPTH_MAX or any(one.max_depth == 0 for one in chain[:-1])
-    yield "delegation_wider", any(is_wider(child, parent) for parent, child in pairwise(chain))
-    yield "delegation_longer", any(is_longer(child, parent) for parent, child in pairwise(chain))
-    yield "delegation_expired", not last.not_before_ms <= time_ms < last.expires_at_ms
+    last, links = chain[-1], list(pairwise(chain))
+    rules = (
+        ("delegation_wrong_ledger", any(one.aud != origin for one in chain)),
+        ("delegation_too_deep", len(chain) > DEPTH_MAX or any(one.max_depth == 0 for one in chain[:-1])),
+        ("delegation_wider", any(is_wider(child, parent) for parent, child in links)),
+        ("delegation_longer", any(is_longer(child, parent) for parent, child in links)),
+        ("delegation_expired", not last.not_before_ms <= time_ms < last.expires_at_ms),
+    )
+    return next((name for name, is_broken in rules if is_broken), None)
 
 
 def is_wider(child: Delegation, parent: Delegation) -> bool:
     """Say whether a child allows a verb or a name that its parent does not; names count as written, without folding."""
-    if not set(child.verbs) <= set(parent.verbs):
-        return True
-    if parent.resources is None:
-        return False
-    return child.resources is None or not is_covered(child.resources, parent.resources)
+    is_every = parent.resources is None
+    is_within = is_every or (child.resources is not None and is_covered(child.resources, parent.resources or ()))
+    return not is_within or not set(child.verbs) <= set(parent.verbs)
 
 
 def is_covered(names: Sequence[str], scope: Sequence[str]) -> bool:

@@ -1073,9 +1073,17 @@ def _check_command(command: JsonObject) -> None:
     _check_one_of(action, command)
 
 
+def commands_of(body: JsonObject) -> tuple[tuple[str, JsonObject], ...]:
+    """Return action and body of each command of a checked batch; the bodies are those of the actions by themselves."""
+    return tuple((_text_of(command, "action"), _by_itself(body, command)) for command in rows_of(body["commands"]))
+
+
 def command_body(body: JsonObject, index: int) -> JsonObject:
     """Return what one command of a checked batch asks, as the body of its action would by itself."""
-    command = rows_of(body["commands"])[index]
+    return _by_itself(body, rows_of(body["commands"])[index])
+
+
+def _by_itself(body: JsonObject, command: JsonObject) -> JsonObject:
     whom: JsonObject = {"ledger": body["ledger"], "actorDid": body["actorDid"]}
     return whom | {name: value for name, value in command.items() if name != "action"}
 
@@ -1560,6 +1568,10 @@ SENTENCES = (
     (full_type("session.closed"), "session {session} is closed; {leases} leases, {tickets} tickets are given back"),
     (full_type("session.ended"), "session {session} has ended; {leases} leases, {tickets} tickets are given back"),
     (full_type("lease.returned"), "lease {leaseId} of {holder}, token {fencingToken}, is given back: entry {causeSeq}"),
+    (_ENROLLED, "agent {agent} is enrolled"),
+    (full_type("agent.removed"), "agent {agent} is removed, and its sessions with it"),
+    (full_type("operator.added"), "operator {operator} is added"),
+    (full_type("operator.removed"), "operator {operator} is removed, and the sessions behind it"),
     ("keyDigest", "API key with digest {keyDigest}"),
     ("agentCustody", "the key of {agent} is held by the gateway"),
     ("reason", "reason {reason}"),

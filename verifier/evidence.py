@@ -1,22 +1,24 @@
 """Ladder step 10: does the signed request inside a leaf fit the decision that the leaf claims?
 
-Everything here is about one leaf; what lies between entries (the anchor's root, reused nonces) is replay/'s.
-Source: docs/protocol.md 16.5; the attacks that each check closes: security.md §2.
+Everything here is about one leaf, or a command and its batch; what lies between entries (the anchor's root, reused
+nonces, who was enrolled) is replay/'s.
+Source: docs/protocol.md 16.5, 28 (delegations), 31 (batches); the attacks that each check closes: security.md §2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from verifier import request
+from verifier import entries, request
+from verifier.delegation import Delegation, chain_fault, is_enrolment_proof, parse_delegations
 from verifier.did import decode_did
-from verifier.entries import ACTION_PATHS, AUTHORITY, Leaf, body_difference, check_body, full_type
+from verifier.entries import AUTHORITY, Leaf, MemberError, full_type
 from verifier.sig import is_valid
-from verifier.wire import BODY_BYTES_MAX, Malformed, decode_base64, parse_json
+from verifier.wire import JsonObject, Malformed, decode_base64, parse_json
 
-_RELEASED = full_type("lease.released")
+_RELEASED, _OPENED, _BATCH = map(full_type, ("lease.released", "session.opened", "batch.received"))
 
 
 class Evidence(NamedTuple):
@@ -72,7 +74,7 @@ def _target_rows(
     leaf: Leaf, evidence: Mapping[str, str], signed: request.SignatureInput, authorities: Collection[str] | None
 ) -> tuple[_Row, ...]:
     """(b) and (c): the covered set, and a target that is the action's."""
-    target, wanted = (evidence["method"], evidence["path"]), ("POST", ACTION_PATHS.get(leaf.action or ""))
+    target, wanted = (evidence["method"], evidence["path"]), ("POST", entries.ACTION_PATHS.get(leaf.action or ""))
     is_foreign = authorities is not None and evidence["authority"] not in authorities
     return (
         ("components_wrong", set(signed.components) != request.BODY_COMPONENTS, "not exactly the profile's components"),
@@ -85,20 +87,96 @@ def _target_rows(
 def _body_rows(leaf: Leaf, text: str, signed: request.SignatureInput) -> tuple[_Row, ...]:
     """(d): the body by the one strict decoder, and every fact of the leaf in it."""
     try:
-        body = parse_json(text.encode("utf-8"), bytes_max=BODY_BYTES_MAX)
-        check_body(leaf.action or "", body)
+        body = _body(leaf.action or "", text)
     except ValueError as error:
         return (("body_malformed", True, str(error)),)
-    difference = body_difference(leaf, body)
-    # A delayed release without leaseId would else end a lease that its signer did not know of.
-    is_blind = leaf.type == _RELEASED and "leaseId" not in body
-    is_unseen = is_blind and leaf.number("grantedAtMs") >= (signed.created + 1) * 1000
     return (
-        ("body_differs", difference is not None, f"member {difference} of the leaf is not what the body asks for"),
-        ("released_unseen", is_unseen, "without leaseId no lease ends that was granted after the request was signed"),
+        *_asked_rows(leaf, body, signed.created),
+        *_identity_rows(leaf, body),
         ("wrong_ledger", body["ledger"] != leaf.origin, "the signed body names another ledger"),
         ("actor_differs", body["actorDid"] != leaf.actor, "actorDid of the signed body is not the leaf's actor"),
     )
+
+
+def _body(action: str, text: str) -> JsonObject:
+    body = parse_json(text.encode("utf-8"), bytes_max=entries.body_bytes_max(action))
+    entries.check_body(action, body)
+    return body
+
+
+def _asked_rows(leaf: Leaf, body: JsonObject, created: int) -> tuple[_Row, ...]:
+    difference = entries.body_difference(leaf, body)
+    # A delayed release without leaseId would else end a lease that its signer did not know of.
+    is_late = leaf.number("grantedAtMs") >= (created + 1) * 1000
+    is_unseen = is_late and leaf.type == _RELEASED and "leaseId" not in body
+    return (
+        ("body_differs", difference is not None, f"member {difference} of the leaf is not what the body asks for"),
+        ("released_unseen", is_unseen, "without leaseId no lease ends that was granted after the request was signed"),
+    )
+
+
+def _identity_rows(leaf: Leaf, body: JsonObject) -> tuple[_Row, ...]:
+    """What else is signed inside a body: the statements that a session lives by, and the proof of a new key."""
+    if leaf.action == "session.open":
+        try:
+            chain = parse_delegations(body["delegations"], leaf.actor)
+        except MemberError as error:
+            return ((error.code, True, str(error)),)
+        return _opened_rows(leaf, chain) if leaf.type == _OPENED else ()
+    if "proof" not in body or leaf.action != "agent.add":
+        return ()
+    is_good = is_enrolment_proof(*(str(body[name]) for name in ("agent", "keyDigest", "ledger", "proof")))
+    return (("proof_invalid", not is_good, "proof is not the new key's signature for this ledger and API key"),)
+
+
+def _opened_rows(leaf: Leaf, chain: Sequence[Delegation]) -> tuple[_Row, ...]:
+    """A session may do what its last statement says, for those whom the chain names. The rest needs the ledger."""
+    last, fault = chain[-1], chain_fault(chain, leaf.origin, leaf.time_ms)
+    said = (leaf.value["verbs"], leaf.value.get("scope"), leaf.number("expiresAtMs"))
+    stated = (list(last.verbs), None if last.resources is None else list(last.resources), last.expires_at_ms)
+    # Alone it is by an agent, behind whom an operator stands, or by an operator; then the session is its own principal.
+    issuer = leaf.on_behalf_of if len(chain) == 1 and leaf.principal == leaf.actor else leaf.principal
+    is_for = last.iss == issuer and (len(chain) == 1 or chain[0].iss == leaf.on_behalf_of)
+    return (
+        (fault or "", fault is not None, "the chain of statements breaks this rule"),
+        ("body_differs", said != stated, "verbs, scope and expiresAtMs of the leaf are not the last statement's"),
+        ("issuer_differs", not is_for, "principal and onBehalfOf of the leaf are not those who signed the statements"),
+    )
+
+
+def check_command(leaf: Leaf, header: Leaf) -> tuple[tuple[str, str], ...]:
+    """Compare the answer to a command with the leaf of its batch, as (code, text); `leaf.batch` is there. Never raises.
+
+    The header's own evidence is for `check_evidence`. Source: docs/protocol.md 31.5.
+    """
+    batch_seq, index = leaf.batch or (-1, -1)
+    is_its_own = header.type == _BATCH and header.seq == batch_seq and index < header.number("count")
+    if not is_its_own or _sides(leaf) != _sides(header):
+        return (("batch_differs", "no batch of so many commands, or not of the same ledger, epoch, time and actor"),)
+    evidence = header.request or {}
+    created, commands = _commands(evidence.get("signatureInput", ""), evidence.get("body", ""))
+    if index >= len(commands):
+        return ()  # the header's fault, and said there
+    action, body = commands[index]
+    if action != leaf.action:
+        return (("body_differs", f"command {index} of the batch asks for another action"),)
+    return tuple((code, text) for code, is_there, text in _asked_rows(leaf, body, created) if is_there)
+
+
+@lru_cache(maxsize=2)
+def _commands(signature_input: str, text: str) -> tuple[int, tuple[tuple[str, JsonObject], ...]]:
+    """Return when a batch was signed, and action and body of each command; they are asked for one after the other."""
+    try:
+        body, created = _body("batch.submit", text), request.parse_signature_input(signature_input).created
+    except ValueError:
+        return 0, ()
+    return created, entries.commands_of(body)
+
+
+def _sides(leaf: Leaf) -> tuple[object, ...]:
+    """What a batch and each of its commands have in common."""
+    who = (leaf.actor, leaf.principal, leaf.on_behalf_of, leaf.value.get("custody"))
+    return (leaf.origin, leaf.genesis, leaf.epoch, leaf.time_ms, *who)
 
 
 def _signature_row(evidence: Mapping[str, str], signed: request.SignatureInput, signature: bytes) -> _Row:

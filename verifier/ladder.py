@@ -1,7 +1,7 @@
 """Steps 1 to 10 of the ladder: what one receipt shows by itself, in the order and with the numbers of the protocol.
 
 All steps that can be walked are walked, whatever failed before, because an auditor wants every finding.
-Source: docs/protocol.md 16.2, 16.5.
+Source: docs/protocol.md 16.2, 16.5, 31.5.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.did import thumbprint
 from verifier.entries import Leaf, parse_leaf
-from verifier.envelope import Envelope, TooLarge, open_envelope, pre_authentication
-from verifier.evidence import check_evidence
+from verifier.envelope import Envelope, Header, TooLarge, open_envelope, pre_authentication
+from verifier.evidence import check_command, check_evidence
 from verifier.keyring import Keyring, covers
 from verifier.merkle import leaf_hash, root_from_inclusion
 from verifier.proof import Proof, parse_proof
@@ -69,7 +69,7 @@ def walk_ladder(unverified_bytes: bytes, keyring: Keyring) -> Walk:
     proof = _check_proof(walk, keyring, envelope.proof)
     if walk.leaf is not None:
         _check_leaf(walk, walk.leaf, keyring, proof)
-        _check_evidence(walk, walk.leaf)
+        _check_evidence(walk, walk.leaf, envelope.header)
     walk.findings.sort(key=lambda finding: finding.step)
     return walk
 
@@ -79,12 +79,17 @@ def _check_direct_signature(walk: Walk, keyring: Keyring, envelope: Envelope) ->
     if keyring.document is None:
         walk.note(3, "signature_not_checked", "direct signature: not checked, no receipt key is pinned")
         return
+    if envelope.signature is None:
+        walk.direct_signature = "left_out"
+        walk.note(3, "signature_left_out", "direct signature: left out, as the batch asked; only inclusion speaks")
+        return
+    keyid, signature = envelope.signature
     pinned = keyring.receipt_keys(keyring.document.origin)
-    line = next((line for line in pinned if thumbprint(line.key.public_key) == envelope.keyid), None)
+    line = next((line for line in pinned if thumbprint(line.key.public_key) == keyid), None)
     walk.direct_signature = "invalid"
     if line is None:
         walk.say(3, "receipt_key_unknown", "keyid is the thumbprint of no pinned receipt key")
-    elif not is_valid(line.key.public_key, pre_authentication(envelope.leaf), envelope.signature):
+    elif not is_valid(line.key.public_key, pre_authentication(envelope.leaf), signature):
         walk.say(3, "signature_invalid", "the direct signature does not fit the leaf")
     elif line.status == "compromised":
         walk.direct_signature = "not_checked"
@@ -129,14 +134,36 @@ def _check_leaf(walk: Walk, leaf: Leaf, keyring: Keyring, proof: Proof | None) -
         walk.say(9, "genesis_differs", "the leaf belongs to a ledger with another entry 0 than the key document's")
 
 
-def _check_evidence(walk: Walk, leaf: Leaf) -> None:
-    """Step 10, as far as one leaf shows it."""
+def _check_evidence(walk: Walk, leaf: Leaf, part: Header | None) -> None:
+    """Step 10, as far as one leaf shows it; the evidence of a command is that of its batch, which comes along."""
+    if (leaf.batch is None) != (part is None):
+        text = "a receipt has batch exactly when its leaf answers a command"
+        walk.say(10, "batch_missing" if part is None else "batch_unexpected", text)
+        return
     if not leaf.is_known or leaf.entry_type.cause == "gateway":
         return
-    evidence = check_evidence(leaf)
+    evidence = check_evidence(leaf if part is None else _open_header(walk, leaf, part))
     for code, text in evidence.faults:
         walk.say(10, code, text)
     walk.note(10, "authority_not_checked", "authority list and enrolled agents: not checked, entry 0 not at hand")
     if evidence.anchor is not None and evidence.anchor.size > 1:
         size = evidence.anchor.size
         walk.note(10, "anchor_root_not_checked", f"anchor root at size {size}: not checked, needs the ledger")
+
+
+def _open_header(walk: Walk, leaf: Leaf, part: Header) -> Leaf:
+    """Return the leaf of `batch.received`, which holds the evidence, proven and compared with the command.
+
+    When it can't be read that is a finding, and so is that the command itself has no evidence.
+    """
+    try:
+        header = parse_leaf(part.leaf)
+    except Malformed as error:
+        walk.say(10, "batch_malformed", str(error))
+        return leaf
+    for code, text in check_command(leaf, header):
+        walk.say(10, code, text)
+    tree, hashed = walk.checkpoint, leaf_hash(part.leaf)
+    if tree is not None and root_from_inclusion(header.seq, tree.size, hashed, part.path) != tree.root:
+        walk.say(10, "batch_not_included", "the path does not lead from the batch's leaf to the checkpoint's root")
+    return header if header.is_known else leaf

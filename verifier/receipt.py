@@ -47,8 +47,8 @@ def check_receipt(
 
 
 def _check_end(walk: Walk, leaf: Leaf, now_ms: int) -> None:
-    """Step 11."""
-    end_ms = leaf.number("expiresAtMs")
+    """Step 11. What a session holds ends with its silence too, unless a later entry says otherwise."""
+    end_ms = leaf.number("endsIfIdleAtMs" if "endsIfIdleAtMs" in leaf.value else "expiresAtMs")
     if leaf.type not in HOLDING:
         walk.note(11, "no_lease", "this entry grants nothing that could end")
     elif now_ms >= end_ms:
@@ -95,6 +95,8 @@ def _compare(walk: Walk, other: Walk, number: int) -> None:
 def _statement(leaf: Leaf) -> Iterator[str]:
     """Say in words what the receipt says; the claims are the gateway's and the actor's."""
     yield f"entry {leaf.seq} of {leaf.origin}: {leaf.type} at {moment(leaf.time_ms)} by {leaf.actor}"
+    if leaf.on_behalf_of != leaf.actor:
+        yield f"for principal {leaf.principal}, on behalf of operator {leaf.on_behalf_of}"
     yield from (f"resource {name}" for name in resources_of(leaf.value))
     yield from sentences(leaf)
     if "custody" in leaf.value:

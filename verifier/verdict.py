@@ -56,8 +56,8 @@ class Finding:
 class Report:
     """What was found, what was reached, and what was not checked.
 
-    `level` is none, signed, included or "witnessed k/n"; `direct_signature` valid, invalid or not_checked; `statement`
-    says in words what a valid subject means; `facts` are figures for machines.
+    `level` is none, signed, included or "witnessed k/n"; `direct_signature` valid, invalid, left_out or not_checked;
+    `statement` says in words what a valid subject means; `facts` are figures for machines.
     """
 
     command: str
