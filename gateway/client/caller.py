@@ -122,13 +122,16 @@ class _Call:
     hold_s: int = 0
     nonces: set[str] = field(default_factory=set)
     outside_window: int = 0
+    is_resumed: bool = False
 
     @property
     def path(self) -> str:
         return ACTION_PATHS[self.action]
 
     def sent(self, did: str) -> Sent:
-        return Sent(self.action, did, self.path, self.body, self.idempotency_key, self.nonces)
+        """Return what an answer must fit; one to an earlier process of this key was sent with a nonce that it knew."""
+        nonces = None if self.is_resumed else self.nonces
+        return Sent(self.action, did, self.path, self.body, self.idempotency_key, nonces)
 
 
 class _Posted(NamedTuple):
@@ -175,16 +178,22 @@ class Caller:
         return self.profile.key.did
 
     async def decide(
-        self, action: str, members: JsonObject, *, until_ms: int | None = None, hold_ms: int = 0
+        self,
+        action: str,
+        members: JsonObject,
+        *,
+        until_ms: int | None = None,
+        hold_ms: int = 0,
+        idempotency_key: str | None = None,
     ) -> Decided:
         """Send one intention until the ledger has decided it; return the verified decision, refusals included.
 
         `until_ms` is a steady-clock deadline, RETRY_MS from now by default. `hold_ms`, in whole seconds, is how long
         the gateway may keep a claim waiting for a better answer; attempts and retries get that much longer. Malformed
         for a body that breaks the entry table (nothing was sent); Unreachable when the deadline came first (the outcome
-        is unknown).
+        is unknown). `idempotency_key` is that of an earlier call that is to be gone on with; a new one by default.
         """
-        call = self._call(action, members, hold_ms)
+        call = self._call(action, members, hold_ms, idempotency_key)
         until_ms = call.sent_ms + RETRY_MS + hold_ms if until_ms is None else until_ms
         attempt_ms = ATTEMPT_MS + hold_ms
         with self._watched():
@@ -194,12 +203,14 @@ class Caller:
         self._note_entry(receipt, call)
         return Decided(receipt, call.sent_ms)
 
-    async def submit(self, members: JsonObject, *, until_ms: int | None = None) -> tuple[Decided, ...]:
+    async def submit(
+        self, members: JsonObject, *, until_ms: int | None = None, idempotency_key: str | None = None
+    ) -> tuple[Decided, ...]:
         """Send one batch until the ledger has decided it; return the verified decision of each command, in order.
 
         Refusals are among them. A batch of which nothing was done is raised as BatchRefused.
         """
-        call = self._call("batch.submit", members)
+        call = self._call("batch.submit", members, idempotency_key=idempotency_key)
         with self._watched():
             receipts = await self._retrying(lambda timeout_ms: self._attempt_batch(call, timeout_ms), until_ms)
         self._note_entry(receipts[-1], call)
@@ -232,10 +243,13 @@ class Caller:
         await self.remember(receipt.checkpoint)
         return receipt
 
-    def _call(self, action: str, members: JsonObject, hold_ms: int = 0) -> _Call:
+    def _call(self, action: str, members: JsonObject, hold_ms: int = 0, idempotency_key: str | None = None) -> _Call:
         body: JsonObject = {"ledger": self.profile.address.origin, "actorDid": self.did, **members}
         check_body(action, body)
-        return _Call(action, encode_canonical(body), new_idempotency_key(), self.clock.steady_ms(), hold_ms // 1000)
+        call = _Call(action, encode_canonical(body), new_idempotency_key(), self.clock.steady_ms(), hold_ms // 1000)
+        if idempotency_key is not None:
+            call.idempotency_key, call.is_resumed = idempotency_key, True
+        return call
 
     @property
     def ledger_now_ms(self) -> int:

@@ -59,14 +59,17 @@ class VerifiedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What an answer must be evidence of: one intention, whose `nonces` are those of all attempts so far."""
+    """What an answer must be evidence of: one intention, whose `nonces` are those of all attempts so far.
+
+    None for an intention that an earlier call may have sent too: then its key and its body are what it is known by.
+    """
 
     action: str
     did: str
     path: str
     body: bytes
     idempotency_key: str
-    nonces: Set[str]
+    nonces: Set[str] | None
 
 
 def open_receipt(data: bytes, keyring: Keyring) -> VerifiedReceipt:
@@ -106,7 +109,7 @@ def check_is_answer_to(leaf: Leaf, sent: Sent) -> str:
     _check_equal("idempotency key", evidence["idempotencyKey"], sent.idempotency_key)
     _check_equal("body", evidence["body"], sent.body.decode())
     signed = parse_signature_input(evidence["signatureInput"])
-    if signed.nonce not in sent.nonces:
+    if sent.nonces is not None and signed.nonce not in sent.nonces:
         raise AnswerRefused(f"entry {leaf.seq} answers a request that this call did not send (unknown nonce)")
     return signed.nonce
 
