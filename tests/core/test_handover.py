@@ -127,15 +127,6 @@ def test_nobody_gets_past_those_in_line_by_a_transfer_but_from_a_better_place_or
     assert one.audited() == []
 
 
-def test_an_operator_who_holds_offers_as_an_operator() -> None:
-    one = Hall([*"ABCDEF", "op"])
-    lease_id = one.hold("op", "repo:x")
-    one.line("B", "repo:x")
-    offer(one, "op", lease_id, "D")
-    assert take(one, "D", lease_id).text("error") == ""
-    assert one.audited() == []
-
-
 @pytest.mark.parametrize(("wait_ms", "losers"), [(7_000, [B, A]), (6_999, [B])])
 def test_a_lease_that_runs_out_soon_after_it_was_given_costs_the_giver_too(wait_ms: int, losers: list[str]) -> None:
     one = Hall()

@@ -12,7 +12,7 @@ from tests.core.book import Book, own_members
 from tests.core.requests import NOW_MS, acquire, add, did_of, release, renew
 from verifier.entries import Leaf
 
-A, B, C = did_of("A"), did_of("B"), did_of("C")
+A, B, C, OP = (did_of(name) for name in ("A", "B", "C", "op"))
 
 
 def plain(scheme: str) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def test_a_grant_says_everything_about_the_lease_and_is_kept_so() -> None:
         "expiresAtMs": NOW_MS + 5_000,
         "holdUntilMs": NOW_MS + 3_600_000,
     }
-    assert (leaf.actor, leaf.principal, leaf.on_behalf_of, leaf.time_ms) == (A, A, A, NOW_MS)
+    assert (leaf.actor, leaf.principal, leaf.on_behalf_of, leaf.time_ms) == (A, A, OP, NOW_MS)
     expected = Lease(
-        "L5", A, A, A, ("db:t", "repo:a", "repo:b"), "write",
+        "L5", A, A, OP, ("db:t", "repo:a", "repo:b"), "write",
         NOW_MS * 1_000, 5, NOW_MS, 5_000, NOW_MS + 5_000, NOW_MS + 3_600_000,
     )  # fmt: skip
     assert book.leases() == {"L5": expected}

@@ -22,8 +22,10 @@ from tests.core.requests import (
     Ask,
     accept,
     acquire,
+    add,
     break_,
     release,
+    remove,
     renew,
     set_scheme,
     transfer,
@@ -61,6 +63,9 @@ def scene(standing: Standing, mode: str) -> tuple[Hall, int]:
             book.play(NOW_MS, accept("C", LEASE_ID, ttlMs=5 * TTL_MS))
         case Standing.CHANGED:
             book.play(NOW_MS, renew("A", LEASE_ID, mode=other_mode, ttlMs=5 * TTL_MS))
+        case Standing.RETURNED:
+            book.play(NOW_MS, remove("op", "A"))
+            book.play(NOW_MS, add("op", "A"))
         case Standing.EXPIRED:
             book.run(LATER_MS)
             return book, LATER_MS
@@ -96,12 +101,16 @@ REQUESTS: dict[Event, Callable[[int], Ask]] = {
 
 
 def happen(book: Book, standing: Standing, event: Event, since_ms: int) -> list[str]:
-    """Let the event happen and return the types of the entries it wrote."""
+    """Let the event happen and return the types of the entries it wrote, beside that of the removal of an agent."""
     first = len(book.leaves)
     t_ms = max(since_ms, SOON_MS)  # after any lock-delay of L6, but for the one that just expired
     if event is Event.END_REACHED:
         book.run(LATER_MS)
         return book.types(first)
+    if event is Event.HOLDER_ENDED:
+        book.play(t_ms, remove("op", "A", at_ms=t_ms))
+        leaves = [book.leaf(seq) for seq in range(first + 1, len(book.leaves))]
+        return [leaf.type.split("/")[1] for leaf in leaves if leaf.text("leaseId") == LEASE_ID]
     if event is Event.HOLIDAY:
         assert book.head is not None
         book.run(t_ms, steps=start_steps("start", is_clean=True, before_ms=book.head.time_ms), epoch=1)
@@ -132,6 +141,10 @@ def about_leases(book: Book) -> dict[str, Record]:
     return {key: record for key, record in book.shelf.records.items() if key.startswith(kinds)}
 
 
+def about_this_one(records: dict[str, Record]) -> dict[str, Record]:
+    return {key: record for key, record in records.items() if key.endswith(f"/{LEASE_ID}")}
+
+
 PAIRS = list(product(Standing, Event))
 
 
@@ -156,7 +169,9 @@ def test_the_table_says_what_happens(standing: Standing, event: Event) -> None:
     if step.refusal is not None:
         leaf = book.leaf(len(book.leaves) - 1)
         assert (leaf.value["error"], leaf.value["number"]) == (step.refusal.name, step.refusal.number)
-    if step.refusal is not None or step.entry in (None, "release.repeated", "break.repeated"):
+    if event is Event.HOLDER_ENDED and step.entry is None:  # what took its place is given back
+        assert about_this_one(about_leases(book)) == about_this_one(before)
+    elif step.refusal is not None or step.entry in (None, "release.repeated", "break.repeated"):
         assert about_leases(book) == before
 
 
@@ -183,6 +198,7 @@ def test_only_a_grant_brings_a_lease_and_each_other_standing_is_the_end_of_some_
         Standing.BROKEN: {Event.BREAK},
         Standing.TRANSFERRED: {Event.ACCEPT},
         Standing.CHANGED: {Event.CHANGE_BY_HOLDER},
+        Standing.RETURNED: {Event.HOLDER_ENDED},
     }
 
 

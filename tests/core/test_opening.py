@@ -3,9 +3,18 @@
 import pytest
 
 from gateway.core.opening import start_steps
-from gateway.core.state import HOLIDAY_KEY, Counter, Operator, Parameters, operator_key
+from gateway.core.state import (
+    ENROLLER_KEY,
+    HOLIDAY_KEY,
+    OPERATORS_KEY,
+    Counter,
+    Enroller,
+    Operator,
+    Parameters,
+    operator_key,
+)
 from tests.core.book import OPENED_MS, Book, own_members
-from tests.core.requests import NOW_MS, did_of
+from tests.core.requests import ENROLLER, NOW_MS, did_of
 from verifier.entries import PARAMETER_DEFAULTS
 
 
@@ -16,17 +25,22 @@ def test_entry_0_fixes_everything_that_decisions_depend_on() -> None:
     assert (leaf.type, leaf.seq, leaf.epoch, leaf.time_ms) == ("tallystick/ledger.opened/1", 0, 0, OPENED_MS)
     assert (leaf.prev, leaf.genesis, leaf.actor) == (bytes(32), bytes(32), "gateway")
     assert own_members(leaf) == {
-        "rules": 2,
+        "rules": 3,
         "root": opening.root,
         "keys": list(opening.keys),
         "operators": [did_of("op")],
+        "enroller": did_of(ENROLLER),
         "authorities": ["127.0.0.1:8443", "gateway.example"],
         "isPublic": True,
         "isDev": False,
         "unicodeVersion": "14.0.0",
         "parameters": dict(PARAMETER_DEFAULTS),
     }
-    assert book.shelf.records == {operator_key(did_of("op")): Operator(did_of("op"))}
+    assert book.shelf.records == {
+        operator_key(did_of("op")): Operator(did_of("op")),
+        OPERATORS_KEY: Counter(1),
+        ENROLLER_KEY: Enroller(did_of(ENROLLER)),
+    }
 
 
 def test_a_ledger_is_opened_once() -> None:

@@ -14,7 +14,7 @@ from gateway.core.wait import queue
 from tests.core import book as books
 from tests.core.book import own_members
 from tests.core.hall import Hall
-from tests.core.requests import NOW_MS, acquire, claim, did_of, set_scheme
+from tests.core.requests import NOW_MS, acquire, add, add_operator, claim, did_of, remove_operator, set_scheme
 from verifier.entries import Leaf
 
 
@@ -221,25 +221,63 @@ def test_the_bound_of_a_name_is_met_by_any_name_of_the_request() -> None:
     assert hall.audited() == []
 
 
-@pytest.mark.parametrize(("numbers", "fits"), [({"queue_per_principal": 2}, 2), ({"queue_total": 12}, 3)])
-def test_one_agent_and_one_operator_have_bounds_of_their_own(numbers: dict[str, int], fits: int) -> None:
-    """An operator has a quarter of everything; as long as everybody is its own operator, so has every agent."""
-    hall = Hall(**numbers)  # type: ignore[arg-type]
-    names = [f"repo:{n}" for n in range(5)]
-    hall.hold("A", *names)
-    for name in names[:fits]:
+def test_one_agent_has_a_bound_of_its_own() -> None:
+    hall = Hall(queue_per_principal=2)
+    hall.hold("A", "repo:x", "repo:y", "repo:z")
+    for name in ("repo:x", "repo:y"):
         hall.line("B", name)
-    assert hall.ask_for("B", names[fits], wait=True).text("error") == "queue_full"
-    hall.line("C", names[fits])
+    assert hall.ask_for("B", "repo:z", wait=True).text("error") == "queue_full"
+    hall.line("C", "repo:z")
     assert hall.audited() == []
 
 
-def test_a_quarter_of_little_is_one_place_not_none() -> None:
-    hall = Hall(queue_total=3)
-    hall.hold("A", "repo:x", "repo:y")
-    hall.line("B", "repo:x")
-    assert hall.ask_for("B", "repo:y", wait=True).text("error") == "queue_full"
-    hall.line("C", "repo:y")
+def shared_hall(operators: int, **numbers: int) -> Hall:
+    """A hall in which A holds x0 to x15, and so many operators are in force: B to F are of `op`, Z is of the last."""
+    hall = Hall("ABCDEF", **numbers)
+    others = [f"op{number}" for number in range(2, operators + 1)]
+    for name in others:
+        hall.say(add_operator("op", name))
+    hall.say(add(others[-1] if others else "op", "Z"))
+    hall.hold("A", *(f"repo:x{n}" for n in range(16)))
+    return hall
+
+
+@pytest.mark.parametrize(("operators", "fits"), [(1, 12), (2, 6), (3, 4), (4, 3), (5, 3)])
+def test_an_operator_has_its_share_of_all_places_and_the_only_one_has_all(operators: int, fits: int) -> None:
+    hall = shared_hall(operators, queue_total=12)
+    for number in range(fits):
+        hall.line("BCDEF"[number % 5], f"repo:x{number}")
+    assert hall.ask_for("B", "repo:x15", wait=True).text("error") == "queue_full"
+    leaf = hall.ask_for("Z", "repo:x15", wait=True)
+    assert kind_of(leaf) == ("lease.refused" if operators == 1 else "wait.queued")
+    assert hall.audited() == []
+
+
+@pytest.mark.parametrize(("operators", "fits"), [(1, 4), (2, 2), (4, 1), (5, 1)])
+def test_an_operator_has_its_share_of_a_line(operators: int, fits: int) -> None:
+    hall = shared_hall(operators, queue_per_resource=4)
+    for name in "BCDE"[:fits]:
+        hall.line(name, "repo:x0")
+    assert hall.ask_for("F", "repo:x0", wait=True).text("error") == "queue_full"
+    assert kind_of(hall.ask_for("F", "repo:x1", wait=True)) == "wait.queued", "another line has places of its own"
+    assert kind_of(hall.ask_for("Z", "repo:x0", wait=True)) == ("lease.refused" if operators == 1 else "wait.queued")
+    assert hall.audited() == []
+
+
+def test_an_operator_that_is_gone_takes_no_share() -> None:
+    hall = shared_hall(2, queue_total=2)
+    hall.line("B", "repo:x0")
+    assert hall.ask_for("B", "repo:x1", wait=True).text("error") == "queue_full"
+    hall.say(remove_operator("op", "op2"))
+    hall.line("B", "repo:x1")
+    assert hall.audited() == []
+
+
+def test_a_share_of_little_is_one_place_not_none() -> None:
+    hall = shared_hall(4, queue_total=3)
+    hall.line("B", "repo:x0")
+    assert hall.ask_for("B", "repo:x1", wait=True).text("error") == "queue_full"
+    hall.line("Z", "repo:x1")
     assert hall.audited() == []
 
 

@@ -11,6 +11,7 @@ import pytest
 from gateway.core.opening import start_steps
 from gateway.core.state import (
     HOLIDAY_KEY,
+    Agent,
     Counter,
     Delay,
     Edge,
@@ -22,6 +23,7 @@ from gateway.core.state import (
     Scheme,
     Ticket,
     Waits,
+    agent_key,
     delay_key,
     edge_key,
     handover_key,
@@ -480,6 +482,7 @@ def test_one_walk_for_a_scene_and_none_for_what_is_asked_of_it() -> None:
     """One agent held 11,520 resources, and every picture walked through them all."""
     waits = [refusal(f"agent-{number:02}", "repo:000000/007", NOW_MS - number) for number in range(30)]
     stage = Stage(*crowd(45, 256), *waits)
+    stage.records[agent_key(A)] = Agent(A, "worker-1", 1, None, "op")
     scene = stage.look()
     assert stage.walked == 45 + 30
     for asked in (wait_view(scene), wait_view(scene, "repo:000000/007"), wait_view(scene, "repo:none")):
