@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from verifier.replay.graph import Found, search_plain, search_ticket
 from verifier.replay.stampede import full_retry_ms
-from verifier.replay.state import State
+from verifier.replay.state import State, operators
 from verifier.replay.things import Ask, Lease, Ticket
 from verifier.replay.ways import Way, meeting, others, way_of
 from verifier.wire import JsonObject, JsonValue
@@ -48,9 +48,14 @@ def is_hold_exceeded(state: State, lease: Lease) -> bool:
     return any(state.is_live(it) for it in others(state, state.tickets, lease_ask(lease)))
 
 
-def is_too_much(state: State, ask: Ask) -> bool:
-    """Say whether an actor would hold more names than anybody may, or keep them closed for others."""
-    return state.held(ask.actor) + len(ask.names) > state.numbers["heldPerPrincipal"]
+def is_too_much(state: State, ask: Ask, giver: str = "") -> bool:
+    """Say whether a principal would hold more names than anybody may, or keep them closed for others.
+
+    What it gives from one of its keys to another it holds already.
+    """
+    principal = state.people.principal(ask.actor)
+    more = 0 if principal == giver else len(ask.names)
+    return state.held(principal) + more > state.numbers["heldPerPrincipal"]
 
 
 def lease_ask(lease: Lease, mode: str = "") -> Ask:
@@ -110,7 +115,7 @@ def wait(state: State, ask: Ask, way: Way, nonce: str, number: int | None) -> Re
         return Refused("already_waiting", {"ticketId": f"T{own[0].seq}"})
     if is_full(state, ask):
         name = ask.names[0]
-        waits = state.stampede.waits(ask.actor, name, state.now_ms)
+        waits = state.stampede.waits(state.people.principal(ask.actor), name, state.now_ms)
         told: JsonObject = {"stampede": state.stampede.advice(waits), "retryAfterMs": full_retry_ms(waits, nonce)}
         return Refused("queue_full", told, name)
     hard = search_ticket(state, ask, number, is_soft=False)
@@ -122,15 +127,25 @@ def wait(state: State, ask: Ask, way: Way, nonce: str, number: int | None) -> Re
 
 
 def is_full(state: State, ask: Ask) -> bool:
-    """Say whether one of the bounds of the queue is reached; what has lapsed does not count."""
-    numbers = state.numbers
+    """Say whether one of the bounds of the queue is reached; what has lapsed does not count.
+
+    They are those of the principal, of all together and of each name, and of the last two the operator's share.
+    """
+    numbers, people = state.numbers, state.people
     on_one, in_all = numbers["queuePerResource"], numbers["queueTotal"]
-    own = state.waiting(ask.actor)
-    if len(own) >= min(numbers["queuePerPrincipal"], max(1, in_all // 4)):
+    who = people.who(ask.actor)
+    principal, operator = (ask.actor, "") if who is None else who[:2]
+    if state.are_waiting(principal, numbers["queuePerPrincipal"]):
+        return True
+    if state.are_waiting(operators(operator), max(1, in_all // people.shares)):
         return True
     if len(state.ticket) >= in_all and sum(map(state.is_live, state.ticket.values())) >= in_all:
         return True
-    return any(sum(map(state.is_live, state.tickets.on(key))) >= on_one for key in ask.keys)
+    for key in ask.keys:
+        live = [it.operator for it in state.tickets.on(key) if state.is_live(it)]
+        if len(live) >= on_one or live.count(operator) >= max(1, on_one // people.shares):
+            return True
+    return False
 
 
 def naming(state: State, ask: Ask, lease: Lease) -> JsonObject:
@@ -145,7 +160,7 @@ def naming(state: State, ask: Ask, lease: Lease) -> JsonObject:
         "grantedAtMs": lease.granted_at_ms,
         "expiresAtMs": lease.expires_at_ms,
     }
-    label = state.people.labels.get(lease.actor)
+    label = state.people.label(lease.actor)
     return {"holder": lease.actor, "conflict": conflict, **({} if label is None else {"holderName": label})}
 
 
@@ -163,7 +178,8 @@ def _held(state: State, ask: Ask, leases: list[Lease], found: Found) -> Refused:
 
 def _advice(state: State, ask: Ask, name: str, rest_ms: int, *, is_always: bool = False) -> JsonObject:
     """Return `stampede` and `retryAfterMs`; `rest_ms` is left of what stands in the way."""
-    advice = state.stampede.advice(state.stampede.waits(ask.actor, name, state.now_ms))
+    waits = state.stampede.waits(state.people.principal(ask.actor), name, state.now_ms)
+    advice = state.stampede.advice(waits)
     wait_ms = advice["waitMs"]
     assert isinstance(wait_ms, int), "a number"
     is_short = advice["admitted"] is True and not is_always

@@ -22,7 +22,7 @@ def prolonged_faults(state: State, leaf: Leaf) -> Faults:
     if lease is None:
         yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
         return
-    yield from _same_faults(state, leaf, lease)
+    yield from same_faults(state, leaf, lease)
     yield from _live_faults(state, lease)
     if leaf.text("mode") != lease.mode:
         yield "mode_differs", "mode is not the lease's; another mode makes another lease (7.11)"
@@ -49,12 +49,12 @@ def released_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
     if lease is None:
         yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
         return
-    yield from _same_faults(state, leaf, lease)
+    yield from same_faults(state, leaf, lease)
     yield from _live_faults(state, lease)
     if entry.is_blind and state.meant(lease_ask(lease), entry.created_s) not in (lease, None):
         yield "released_other", "of several own leases on these names the one with the highest token ends (7.5)"
     held_ms = leaf.time_ms - lease.granted_at_ms
-    yield from _trust_faults(leaf, state.trust.gain(lease.actor, held_ms, leaf.time_ms, leaf.seq))
+    yield from _trust_faults(leaf, state.trust.gain(lease.principal, held_ms, leaf.time_ms, leaf.seq))
     state.end(lease, "released", leaf.seq)
     state.edges.pop(lease.actor, None)
 
@@ -65,17 +65,20 @@ def expired_faults(state: State, leaf: Leaf) -> Faults:
     if lease is None:
         yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
         return
-    yield from _same_faults(state, leaf, lease)
+    yield from same_faults(state, leaf, lease)
     if leaf.number("expiresAtMs") != lease.expires_at_ms:
         yield "end_wrong", "expiresAtMs is not the end that was promised last (7.7)"
+    session = state.people.sessions.get(lease.actor)
+    if session is not None and session.ended_seq is None and session.due_at_ms <= lease.expires_at_ms:
+        yield "ending_missing", "the session of the lease was over first, and its session.ended gives it back (29.2)"
     if state.is_live(lease):
         yield "expired_early", f"the lease lives until {state.end_ms(lease)} (7.7)"
-    losers = [lease.actor]
+    losers = [lease.principal]
     if lease.giver and lease.expires_at_ms <= lease.giver_until_ms:
         losers.append(lease.giver)
     yield from _trust_faults(leaf, state.trust.lose(losers, leaf.seq))
-    yield from _delay_faults(state, leaf, lease)
-    state.end(lease, "expired", leaf.seq, _delay_until_ms(leaf))
+    yield from delay_faults(state, leaf, lease)
+    state.end(lease, "expired", leaf.seq, delay_until_ms(leaf))
 
 
 def broken_faults(state: State, leaf: Leaf) -> Faults:
@@ -84,16 +87,16 @@ def broken_faults(state: State, leaf: Leaf) -> Faults:
     if lease is None:
         yield "citation_wrong", "grantSeq is not a grant that is still live (12.6)"
         return
-    yield from _same_faults(state, leaf, lease)
+    yield from same_faults(state, leaf, lease)
     yield from _live_faults(state, lease)
     [key] = state.schemes.keys((leaf.text("resource"),))
     if lease not in state.leases.near(key):
         yield "citation_wrong", "resource overlaps no name of the lease (27.4)"
-    yield from _delay_faults(state, leaf, lease)
-    state.end(lease, "broken", leaf.seq, _delay_until_ms(leaf))
+    yield from delay_faults(state, leaf, lease)
+    state.end(lease, "broken", leaf.seq, delay_until_ms(leaf))
 
 
-def _same_faults(state: State, leaf: Leaf, lease: Lease) -> Faults:
+def same_faults(state: State, leaf: Leaf, lease: Lease) -> Faults:
     """A later word about a lease repeats what was granted."""
     if leaf.number("fencingToken") != lease.token:
         yield "token_wrong", "fencingToken is not the grant's (8.2)"
@@ -118,11 +121,12 @@ def _trust_faults(leaf: Leaf, rows: list[JsonObject]) -> Faults:
         yield "trust_wrong", f"trust is not {rows or 'unchanged'} (25)"
 
 
-def _delay_faults(state: State, leaf: Leaf, lease: Lease) -> Faults:
-    delay_ms = state.schemes.lock_delay_ms(lease.names)
-    if _delay_until_ms(leaf) != (leaf.time_ms + delay_ms if delay_ms else None):
+def delay_faults(state: State, leaf: Leaf, lease: Lease, *, is_none: bool = False) -> Faults:
+    """Who did not give back keeps others out for a while; `is_none` for one that did."""
+    delay_ms = 0 if is_none else state.schemes.lock_delay_ms(lease.names)
+    if delay_until_ms(leaf) != (leaf.time_ms + delay_ms if delay_ms else None):
         yield "delay_wrong", f"delayUntilMs is not timeMs + the longest lockDelayMs of its schemes, {delay_ms} (7.12)"
 
 
-def _delay_until_ms(leaf: Leaf) -> int | None:
+def delay_until_ms(leaf: Leaf) -> int | None:
     return leaf.number("delayUntilMs") if "delayUntilMs" in leaf.value else None

@@ -56,7 +56,7 @@ def transferred_faults(state: State, leaf: Leaf) -> Faults:
         yield from way_faults(wanted)
     else:
         yield against(wanted)
-    giver = old.actor
+    giver = old.principal
     state.end(old, "transferred", leaf.seq)
     begin(state, leaf, receivers(leaf.actor, old), giver)
 
@@ -71,7 +71,7 @@ def acceptance(state: State, actor: str, lease: Lease) -> str | Way:
     ask = receivers(actor, lease)
     if state.is_disputed:
         return "ledger_disputed"
-    if is_too_much(state, ask):
+    if is_too_much(state, ask, lease.principal):
         return "too_many_held"
     way = way_of(state, ask)
     tickets = [] if lease.offer is None or lease.offer.is_operators else way.tickets

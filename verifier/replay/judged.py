@@ -14,25 +14,34 @@ from hashlib import sha256
 from itertools import chain
 from typing import NamedTuple
 
-from verifier.entries import SKEW_MS, Leaf, full_type, is_assigned, parse_leaf, resources_of
+from verifier.delegation import Delegation, parse_delegations
+from verifier.entries import SKEW_MS, Leaf, body_bytes_max, check_body, full_type, is_assigned, parse_leaf, resources_of
 from verifier.evidence import check_evidence
 from verifier.merkle import leaf_hash
 from verifier.request import Anchor
-from verifier.wire import BODY_BYTES_MAX, JsonObject, Malformed, parse_json
+from verifier.wire import JsonObject, Malformed, parse_json
 
 JOBS_MAX = 64
 # The types that do not repeat everything of their body that decides about them.
-_WITH_BODY = frozenset(map(full_type, ("scheme.set", "scheme.refused")))
-_RELEASED = full_type("lease.released")
+_WITH_BODY = frozenset(
+    map(
+        full_type,
+        ("scheme.set", "scheme.refused", "agent.refused", "apikey.refused", "batch.received", "batch.refused"),
+    )
+)
+_RELEASED, _OPENED = full_type("lease.released"), full_type("session.opened")
+# Common members that relations ask for and the tuple of a leaf does not hold.
+_KEPT = ("custody", "durability")
 
 
 class Judged(NamedTuple):
-    """One entry. `leaf` is None when it does not parse; from another process it has the members of its type alone.
+    """One entry. `leaf` is None when it does not parse; from another process it has hardly more than its own members.
 
     `faults` are (code, text) of its evidence, or why it does not parse. From `nonce` on it is a request's: the nonce
     with the end of its life, the idempotency key, the anchor, when it was signed; None or 0 where it could not be read.
-    `asked` is the body where the leaf does not repeat it, `is_blind` a release that names no lease id, `is_unchecked` a
-    leaf with a name whose normal form this Python can't judge.
+    `asked` is the body where the leaf does not repeat it, that of a batch included; `chain` is by what a session opens,
+    `is_blind` a release that names no lease id, `is_unchecked` a leaf with a name whose normal form this Python can't
+    judge.
     """
 
     leaf_hash: bytes
@@ -47,6 +56,7 @@ class Judged(NamedTuple):
     asked: JsonObject | None = None
     is_blind: bool = False
     is_unchecked: bool = False
+    chain: tuple[Delegation, ...] | None = None
 
 
 def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
@@ -60,27 +70,46 @@ def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
         return Judged(*hashes, leaf, ())
     if leaf.entry_type.cause == "gateway":
         return Judged(*hashes, leaf, ())
+    is_unchecked = not leaf_bytes.isascii() and not all(map(is_assigned, resources_of(leaf.value)))
+    if leaf.batch is not None:  # its evidence is the batch's
+        return Judged(*hashes, leaf, (), is_unchecked=is_unchecked)
     faults, signed, anchor = check_evidence(leaf, authorities)
     if signed is None or leaf.request is None:
         return Judged(*hashes, leaf, faults)
     until_ms = signed.expires * 1000 + SKEW_MS
     key = leaf.request["idempotencyKey"]
-    asked, is_blind = _asked(leaf.type, leaf.request["body"])
-    is_unchecked = not leaf_bytes.isascii() and not all(map(is_assigned, resources_of(leaf.value)))
+    asked, is_blind = _asked(leaf, leaf.request["body"])
+    chain = _chain(leaf) if leaf.type == _OPENED else None
     return Judged(
-        *hashes, leaf, faults, signed.nonce, until_ms, key, anchor, signed.created, asked, is_blind, is_unchecked
+        *hashes, leaf, faults, signed.nonce, until_ms, key, anchor, signed.created, asked, is_blind, is_unchecked, chain
     )
 
 
-def _asked(kind: str, body: str) -> tuple[JsonObject | None, bool]:
+def _asked(leaf: Leaf, text: str) -> tuple[JsonObject | None, bool]:
     """Return what of a body the leaf does not repeat, and whether it is a release without lease id."""
-    if kind in _WITH_BODY or (kind == _RELEASED and '"leaseId"' not in body):
-        try:
-            asked = parse_json(body.encode("utf-8"), bytes_max=BODY_BYTES_MAX)
-        except ValueError:  # a finding of the evidence already
-            return None, False
-        return asked, kind == _RELEASED and "leaseId" not in asked
+    kind = leaf.type
+    if kind in _WITH_BODY or (kind == _RELEASED and '"leaseId"' not in text):
+        asked = _body(leaf, text)
+        return asked, asked is not None and kind == _RELEASED and "leaseId" not in asked
     return None, False
+
+
+def _body(leaf: Leaf, text: str) -> JsonObject | None:
+    """Return a body of the leaf's action, None for what is none: that is a finding of the evidence already."""
+    try:
+        body = parse_json(text.encode("utf-8"), bytes_max=body_bytes_max(leaf.action))
+        check_body(leaf.action or "", body)
+    except ValueError:
+        return None
+    return body
+
+
+def _chain(leaf: Leaf) -> tuple[Delegation, ...] | None:
+    body = None if leaf.request is None else _body(leaf, leaf.request["body"])
+    try:
+        return None if body is None else parse_delegations(body["delegations"], leaf.actor)
+    except Malformed:
+        return None
 
 
 def judge_afar(bundle: list[bytes], authorities: frozenset[str]) -> list[Judged]:
@@ -92,7 +121,8 @@ def _lightened(leaf: Leaf | None) -> Leaf | None:
     if leaf is None:
         return None
     members = leaf.entry_type.members if leaf.is_known else ()
-    own = {member.name: leaf.value[member.name] for member in members if member.name in leaf.value}
+    names = (*(member.name for member in members), *_KEPT)
+    own = {name: leaf.value[name] for name in names if name in leaf.value}
     return leaf._replace(value=own, request=None)
 
 

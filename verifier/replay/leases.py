@@ -81,6 +81,7 @@ def begin(state: State, leaf: Leaf, ask: Ask, giver: str = "") -> None:
     lease = Lease(
         seq=leaf.seq,
         actor=intern(leaf.actor),
+        principal=intern(leaf.principal),
         names=ask.names,
         keys=ask.keys,
         mode=intern(ask.mode),

@@ -119,6 +119,8 @@ def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
     disputed = dispute_faults(audit, leaf) if leaf.type == _DISPUTED else ()
     for code, text in (*entry.faults, *disputed, *audit.relations.faults(leaf, entry)):
         audit.say(10, code, text, leaf.seq)
+    for code, text in audit.relations.remarks:
+        audit.say(10, code, text, leaf.seq, Outcome.VALID)
     anchor = entry.anchor
     if anchor is None or anchor.size > min(leaf.seq, audit.tree.size):  # a forged seq may lie anywhere
         return

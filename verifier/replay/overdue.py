@@ -1,27 +1,33 @@
 """What should have happened by time alone before a request was decided that touches the same names.
 
-Leases, tickets and reservations whose time is up, reservations that are due, and offers after a delay that ended
-without an entry.
-Source: docs/protocol.md 6.3, 7.7, 23.3, 23.5, 23.8.
+Leases, tickets, sessions and reservations whose time is up, reservations that are due, and offers after a delay that
+ended without an entry.
+Source: docs/protocol.md 6.3, 7.7, 23.3, 23.5, 23.8, 29.2.
 """
 
 from __future__ import annotations
 
-from verifier.entries import Leaf, scheme_of
+from verifier.entries import Leaf, rows_of, scheme_of
+from verifier.replay.judged import Judged
+from verifier.replay.returns import removal
 from verifier.replay.settle import Line, has_reserved_in_vain, reserve_at_ms
 from verifier.replay.state import State
-from verifier.replay.things import Faults, Lease, Ticket, names_in
+from verifier.replay.things import Faults, Lease, Ticket
 from verifier.replay.under import are_overlapping
+from verifier.wire import JsonObject
 
 
-def overdue_faults(state: State, line: Line, name: str, leaf: Leaf) -> Faults:
+def overdue_faults(state: State, line: Line, name: str, leaf: Leaf, entry: Judged) -> Faults:
     """Yield what a request of type `name` found undone on its names. In a holiday nothing is due."""
     if state.now_ms < state.holiday_ms:
         return
+    asked = rows_of(entry.asked["commands"]) if name.startswith("batch.") and entry.asked is not None else [leaf.value]
+    if state.people.open:
+        yield from _session_faults(state, name, leaf, asked)
     if name.startswith("scheme."):
         yield from _scheme_faults(state, leaf.text("name"))
         return
-    keys = _touched(state, leaf)
+    keys = tuple(key for one in asked for key in _touched(state, one))
     over = [it for key in keys for it in state.leases.near(key) if not state.is_live(it)]
     # That the lease or ticket it is about was over is a finding of its own.
     if over and any(it.seq not in (leaf.number("grantSeq"), leaf.number("fromSeq")) for it in over):
@@ -51,19 +57,50 @@ def _scheme_faults(state: State, name: str) -> Faults:
         yield "resumption_missing", "a reservation in this scheme was over, and its wait.resumed comes first (23.8)"
 
 
-def _touched(state: State, leaf: Leaf) -> tuple[str, ...]:
+def _session_faults(state: State, name: str, leaf: Leaf, asked: list[JsonObject]) -> Faults:
+    """A session is touched with anything of its own, by its own request, and by what ends it.
+
+    What ends it touches all that it holds.
+    """
+    gone = _ended_by(state, name, leaf)
+    keys = tuple(key for one in asked for key in _touched(state, one))
+    touched = {leaf.actor, *gone}
+    touched.update(it.actor for key in keys for it in state.leases.near(key))
+    touched.update(it.actor for key in keys for it in state.tickets.near(key))
+    if name.startswith("scheme."):
+        scheme = leaf.text("name")
+        things: list[Lease | Ticket] = [*state.lease.values(), *state.ticket.values()]
+        touched.update(it.actor for it in things if scheme in map(scheme_of, it.keys))
+    found = (state.people.sessions.get(did) for did in touched)
+    if any(it is not None and it.ended_seq is None and state.now_ms >= it.due_at_ms for it in found):
+        yield "ending_missing", "a session that this touches was over, and its session.ended comes first (29.2)"
+    if not all(state.is_live(lease) for did in gone for lease in state.leases_of.get(did, ())):
+        yield "expiry_missing", "a lease of whom this ends was over, and its lease.expired comes first (7.7)"
+    if not all(state.is_live(ticket) for did in gone for ticket in state.tickets_of.get(did, ())):
+        yield "removal_missing", "a ticket of whom this ends was over, and its wait.removed comes first (23.3)"
+
+
+def _ended_by(state: State, name: str, leaf: Leaf) -> list[str]:
+    """Return whom a request ends."""
+    if name == "session.closed":
+        return [leaf.text("session")]
+    if name not in ("agent.removed", "operator.removed"):
+        return []
+    actors, sessions = removal(state, leaf)
+    return [*actors, *(session.did for session in sessions)]
+
+
+def _touched(state: State, value: JsonObject) -> tuple[str, ...]:
     """Return the keys that a request names, by itself or by the id of a lease or ticket."""
-    value = leaf.value
-    if "resource" in value:
-        return state.schemes.keys((leaf.text("resource"),))
-    if "resources" in value:
-        return state.schemes.keys(names_in(leaf))
+    names = value.get("resources", [value["resource"]] if "resource" in value else None)
+    if isinstance(names, list):
+        return state.schemes.keys(tuple(map(str, names)))
     keys: tuple[str, ...] = ()
     if "leaseId" in value:
-        lease = state.lease.get(int(leaf.text("leaseId")[1:]))
+        lease = state.lease.get(int(str(value["leaseId"])[1:]))
         keys += () if lease is None else lease.keys
     if "ticketId" in value:
-        ticket = state.ticket.get(int(leaf.text("ticketId")[1:]))
+        ticket = state.ticket.get(int(str(value["ticketId"])[1:]))
         keys += () if ticket is None else ticket.keys
     return keys
 

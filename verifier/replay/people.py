@@ -1,34 +1,152 @@
-"""Who may act in a ledger: entry 0's operators, and the agents they added and did not remove."""
+"""Who is known in a ledger, in which role and since when: operators, the enroller, agents, API keys, sessions.
+
+Nothing is judged here. Removed agents and operators stay known, because they are refused in other words than strangers;
+of ended sessions that is true until their delegation is worth nothing any more, so memory follows live state.
+Source: docs/protocol.md 28, 29.
+"""
 
 from __future__ import annotations
 
-from verifier.entries import Leaf
-from verifier.replay.things import Faults
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+OPERATOR_SHARES_MAX = 4  # into so many parts a queue is divided at most
+
+
+class Who(NamedTuple):
+    """For whom an actor acts, as its entries have to say."""
+
+    principal: str
+    on_behalf_of: str
+    is_custodial: bool = False
+
+
+@dataclass(slots=True)
+class Agent:
+    """`operator` answers for it; `key_digest` is the API key that enrolled it; a trial ends at `trial_until_ms`."""
+
+    operator: str
+    is_custodial: bool = False
+    key_digest: str | None = None
+    trial_until_ms: int | None = None
+    is_removed: bool = False
+
+
+@dataclass(slots=True)
+class ApiKey:
+    """A bearer key by its digest. A key with `agent` speaks for that one; `used_by` is whom a trial key enrolled."""
+
+    kind: str
+    agent: str | None
+    operator: str
+    issued_seq: int
+    is_revoked: bool = False
+    used_by: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """A key that acts for `principal`. `resources` is None where it may ask for every name.
+
+    `anchor_size` and `signed_s` are of the request with the newest anchor. `is_tidy` says that it was closed by itself
+    or its agent, so that nobody is kept out by what it held.
+    """
+
+    did: str
+    principal: str
+    operator: str
+    verbs: frozenset[str]
+    resources: tuple[str, ...] | None
+    opened_seq: int
+    expires_at_ms: int
+    idle_by_ms: int
+    anchor_size: int = 0
+    signed_s: int = 0
+    is_shared: bool = False
+    ended_seq: int | None = None
+    is_tidy: bool = False
+    name: str | None = None
+
+    @property
+    def due_at_ms(self) -> int:
+        """When it ends by time alone, before any holiday."""
+        return min(self.idle_by_ms, self.expires_at_ms)
 
 
 class People:
-    """Fed with `agent.added` and `agent.removed`."""
+    """`operators` are those in force, `agents` and `sessions` by DID, `keys` by digest, `open` by openedSeq."""
 
-    def __init__(self, operators: frozenset[str] = frozenset()) -> None:
-        self.operators = operators
-        self.agents: set[str] = set()
+    def __init__(self, operators: frozenset[str] = frozenset(), enroller: str = "") -> None:
+        self.operators = set(operators)
+        self.former: set[str] = set()  # operators that were removed
+        self.enroller = enroller
+        self.agents: dict[str, Agent] = {}
+        self.keys: dict[str, ApiKey] = {}
+        self.sessions: dict[str, Session] = {}  # ended ones too, for a while
+        self.open: dict[int, Session] = {}
+        self.of: dict[str, dict[Session, None]] = {}  # by principal, the open ones
+        self.used: dict[str, int] = {}  # by trial agent, how many entries it caused
         self.labels: dict[str, str] = {}  # the last label of each agent, also of a removed one: its lease may live on
+        self._forgettable: list[tuple[int, int, str]] = []  # a heap: from when on, openedSeq, DID
 
-    def add(self, leaf: Leaf) -> None:
-        agent = leaf.text("agent")
-        self.agents.add(agent)
-        self.labels.pop(agent, None)
-        if "name" in leaf.value:
-            self.labels[agent] = leaf.text("name")
+    @property
+    def shares(self) -> int:
+        """Into how many parts a queue is divided among operators."""
+        return min(OPERATOR_SHARES_MAX, max(1, len(self.operators)))
 
-    def remove(self, leaf: Leaf) -> None:
-        self.agents.discard(leaf.text("agent"))
+    def principal(self, actor: str) -> str:
+        """Return whose trust, names and waits an actor's count as."""
+        session = self.sessions.get(actor) if self.sessions else None
+        return actor if session is None else session.principal
 
-    def faults(self, leaf: Leaf) -> Faults:
-        """May the actor of a request act? No ledger is excepted: under `--dev` too an operator adds an agent first."""
-        if leaf.actor in self.operators:
-            return
-        if leaf.entry_type.actor_rule == "operator":
-            yield "operator_required", "the actor is no operator of entry 0 (12.8)"
-        elif leaf.actor not in self.agents:
-            yield "agent_unknown", "the actor was not added, or was removed, before this entry (12.8)"
+    def label(self, did: str) -> str | None:
+        """Return what a key is called: a session without a name as its agent."""
+        session = self.sessions.get(did) if self.sessions else None
+        if session is None:
+            return self.labels.get(did)
+        return session.name or self.labels.get(session.principal)
+
+    def agent(self, did: str) -> Agent | None:
+        """Return an agent that is in force."""
+        agent = self.agents.get(did)
+        return None if agent is None or agent.is_removed else agent
+
+    def is_open(self, did: str) -> bool:
+        """Say whether a key is a session that has not ended."""
+        session = self.sessions.get(did)
+        return session is not None and session.ended_seq is None
+
+    def who(self, actor: str) -> Who | None:
+        """Return for whom a known actor acts, in force or not."""
+        session = self.sessions.get(actor)
+        if session is not None:
+            return Who(session.principal, session.operator)
+        agent = self.agents.get(actor)
+        if agent is not None and actor not in self.operators:
+            return Who(actor, agent.operator, agent.is_custodial)
+        is_own = actor in self.operators or actor in self.former
+        return Who(actor, actor, actor == self.enroller) if is_own or actor == self.enroller else None
+
+    def begin(self, session: Session) -> None:
+        self.sessions[session.did] = session
+        self.open[session.opened_seq] = session
+        self.of.setdefault(session.principal, {})[session] = None
+
+    def end(self, session: Session, seq: int) -> None:
+        """A session ends by the entry `seq`."""
+        session.ended_seq = seq
+        self.open.pop(session.opened_seq, None)
+        behind = self.of.get(session.principal, {})
+        behind.pop(session, None)
+        if not behind:
+            self.of.pop(session.principal, None)
+        heappush(self._forgettable, (session.expires_at_ms, session.opened_seq, session.did))
+
+    def forget(self, now_ms: int) -> None:
+        """Forget the ended sessions whose delegation is over: their keys may be opened again."""
+        while self._forgettable and self._forgettable[0][0] <= now_ms:
+            _, opened_seq, did = heappop(self._forgettable)
+            session = self.sessions.get(did)
+            if session is not None and session.opened_seq == opened_seq and session.ended_seq is not None:
+                del self.sessions[did]

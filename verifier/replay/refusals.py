@@ -18,7 +18,7 @@ from verifier.replay.things import Faults
 from verifier.replay.wanted import break_of, wanted_by
 from verifier.replay.ways import overlapping
 
-_OVER = ("lease_released", "lease_expired", "lease_broken", "lease_transferred", "lease_changed")
+_OVER = ("lease_released", "lease_expired", "lease_broken", "lease_transferred", "lease_changed", "lease_returned")
 _BY_ID = ("lease_unknown", "lease_not_yours", *_OVER)
 _WAY = ("lease_held", "lock_delayed", "queued")
 _TICKET = ("ticket_unknown", "ticket_not_yours", "ticket_ended")
@@ -27,12 +27,19 @@ ERRORS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         name: frozenset(errors)
         for name, errors in (
-            ("agent.refused", ("operator_required",)),
+            ("operator.refused", ("operator_required", "key_taken")),
+            ("dismissal.refused", ("operator_required", "operator_not_found", "operator_last")),
+            ("agent.refused", ("operator_required", "key_taken", "apikey_not_found", "apikey_used")),
             ("removal.refused", ("operator_required", "agent_not_found")),
+            ("apikey.refused", ("operator_required", "apikey_known", "agent_not_found")),
+            ("revocation.refused", ("operator_required", "apikey_not_found")),
+            ("beat.refused", ("session_required",)),
+            ("closing.refused", ("session_unknown", "session_not_yours")),
             ("scheme.refused", ("operator_required", "scheme_busy")),
             (
                 "lease.refused",
                 (
+                    "outside_scope",
                     "ledger_disputed",
                     "name_not_allowed",
                     "mode_not_allowed",
@@ -44,16 +51,19 @@ ERRORS: Mapping[str, frozenset[str]] = MappingProxyType(
                     *_WAY,
                 ),
             ),
-            ("renewal.refused", ("ledger_disputed", "mode_not_allowed", *_BY_ID, "hold_exceeded", "deadlock", *_WAY)),
-            ("release.refused", (*_BY_ID, "lease_mismatch", "not_holder")),
+            (
+                "renewal.refused",
+                ("outside_scope", "ledger_disputed", "mode_not_allowed", *_BY_ID, "hold_exceeded", "deadlock", *_WAY),
+            ),
+            ("release.refused", ("outside_scope", *_BY_ID, "lease_mismatch", "not_holder")),
             ("break.refused", ("operator_required", "token_stale")),
-            ("transfer.refused", ("ledger_disputed", *_BY_ID, "token_stale", "not_offered")),
+            ("transfer.refused", ("outside_scope", "ledger_disputed", *_BY_ID, "token_stale", "not_offered")),
             (
                 "acceptance.refused",
-                ("ledger_disputed", "lease_unknown", *_OVER, "not_offered", "too_many_held", *_WAY),
+                ("outside_scope", "ledger_disputed", "lease_unknown", *_OVER, "not_offered", "too_many_held", *_WAY),
             ),
-            ("claim.refused", ("ledger_disputed", *_TICKET, "too_many_held")),
-            ("cancel.refused", _TICKET),
+            ("claim.refused", ("outside_scope", "ledger_disputed", *_TICKET, "too_many_held")),
+            ("cancel.refused", ("outside_scope", *_TICKET)),
         )
     }
 )
@@ -76,15 +86,28 @@ _CODES: Mapping[str, str] = MappingProxyType(
         "endedSeq": "citation_wrong",
     }
 )
+TOLD = ("error", *_CODES)
 
 
 def refusal_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
-    """Yield (code, text) of what is wrong with an entry of a type in ERRORS."""
+    """Yield (code, text) of what is wrong with an entry of a type in ERRORS; it counts for those that follow."""
+    wanted = wanted_by(state, leaf, entry)
+    yield from told_faults(state, leaf, wanted)
+    if not isinstance(wanted, Refused) or wanted.error != leaf.text("error"):
+        return
+    if wanted.counted_on:
+        state.stampede.count(leaf.principal, wanted.counted_on, leaf.time_ms)
+    if wanted.mode:
+        until_ms = leaf.time_ms + state.numbers["waitEdgeMs"]
+        state.edges[leaf.actor] = Edge(wanted.counted_on, wanted.mode, until_ms)
+
+
+def told_faults(state: State, leaf: Leaf, wanted: object) -> Faults:
+    """Is `wanted` the refusal that an entry states, and is what it tells right?"""
     name, error = leaf.entry_type.name, leaf.text("error")
     if error not in ERRORS[name]:
         yield "error_unknown", "error is not a refusal of this entry type (10.1)"
         return
-    wanted = wanted_by(state, leaf, entry)
     if not isinstance(wanted, Refused):
         yield "refusal_wrong", f"{error}, but the entries before call for no refusal (10.1)"
         return
@@ -97,11 +120,6 @@ def refusal_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
         yield code, f"{member} is not what the entries before say (10.3)"
     if name == "release.refused":
         yield from _holder_faults(state, leaf)
-    if wanted.counted_on:
-        state.stampede.count(leaf.principal, wanted.counted_on, leaf.time_ms)
-    if wanted.mode:
-        until_ms = leaf.time_ms + state.numbers["waitEdgeMs"]
-        state.edges[leaf.actor] = Edge(wanted.counted_on, wanted.mode, until_ms)
 
 
 def repeat_faults(state: State, leaf: Leaf) -> Faults:

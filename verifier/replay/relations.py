@@ -1,88 +1,122 @@
 """What lies between the entries of one ledger: each is the one that those before it call for.
 
 Fed in order with every leaf and its evidence; keeps live state, and for a day what must not come again.
-Source: docs/protocol.md 17.5, 12.5 to 12.9, 9, 18.3, 18.4, 23.3, 23.5.
+Source: docs/protocol.md 17.5, 12.5 to 12.9, 9, 18.3, 18.4, 23.3, 23.5, 28 to 31.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from hashlib import sha256
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
-from verifier.entries import IDEMPOTENCY_MS, PARAMETER_DEFAULTS, SKEW_MS, WINDOW_S_MAX, Leaf
-from verifier.replay import ends, handover, leases, setting, tickets
+from verifier.entries import PARAMETER_DEFAULTS, Leaf
+from verifier.replay import ends, handover, leases, sessions, setting, tickets
+from verifier.replay.authority import authority_faults, scope_faults
+from verifier.replay.batch import Batch
 from verifier.replay.judged import Judged, texts
-from verifier.replay.overdue import delay_faults, overdue_faults
+from verifier.replay.once import Spent
+from verifier.replay.overdue import overdue_faults
 from verifier.replay.people import People
 from verifier.replay.refusals import ERRORS, refusal_faults, repeat_faults
+from verifier.replay.rehearsal import batch_refused_faults
+from verifier.replay.returns import Returns, removal
+from verifier.replay.roles import role_faults
 from verifier.replay.settle import Call, Line
+from verifier.replay.starts import Starts
 from verifier.replay.state import State
 from verifier.replay.things import Faults
 
-# No accepted nonce can still be inside its window after this much log time.
-_NONCE_MS_MAX = WINDOW_S_MAX * 1000 + 2 * SKEW_MS
-
-
-class _Once:
-    """Keys that must not come again before their time; forgotten after `keep_ms`, so memory stays bounded."""
-
-    __slots__ = ("_keep_ms", "_order", "_until")
-
-    def __init__(self, keep_ms: int) -> None:
-        self._keep_ms = keep_ms
-        self._until: dict[bytes, int] = {}
-        self._order: deque[tuple[int, bytes]] = deque()
-
-    def is_again(self, text: str, time_ms: int, until_ms: int) -> bool:
-        """Note `text` until `until_ms`; say whether an earlier note of it still holds at `time_ms`."""
-        while self._order and self._order[0][0] < time_ms:
-            _, old = self._order.popleft()
-            if self._until.get(old, time_ms) < time_ms:
-                del self._until[old]
-        key = sha256(text.encode("utf-8")).digest()[:16]
-        is_again = self._until.get(key, -1) > time_ms
-        self._until[key] = until_ms
-        self._order.append((time_ms + self._keep_ms, key))
-        return is_again
+# What needs nothing but the leaf.
+_RULES: Mapping[str, Callable[[State, Leaf], Faults]] = MappingProxyType(
+    {
+        "lease.granted": leases.granted_faults,
+        "lease.extended": ends.prolonged_faults,
+        "lease.renewed": ends.prolonged_faults,
+        "lease.expired": ends.expired_faults,
+        "lease.claimed": tickets.claimed_faults,
+        "lease.changed": leases.changed_faults,
+        "lease.transferred": handover.transferred_faults,
+        "lease.broken": ends.broken_faults,
+        "transfer.offered": handover.offered_faults,
+        "release.repeated": repeat_faults,
+        "break.repeated": repeat_faults,
+        "wait.polled": tickets.polled_faults,
+        "wait.cancelled": tickets.cancelled_faults,
+        "wait.offered": tickets.offered_faults,
+        "wait.reserved": tickets.reserved_faults,
+        "wait.resumed": tickets.resumed_faults,
+        "operator.added": role_faults,
+        "agent.added": role_faults,
+        "apikey.issued": role_faults,
+        "apikey.revoked": role_faults,
+        "session.seen": sessions.idle_faults,
+        "closing.repeated": sessions.repeated_faults,
+    }
+)
 
 
 class Relations:
-    """The state that entries so far have built; `faults` moves it by one entry."""
+    """The state that entries so far have built; `faults` moves it by one entry, `remarks` are of that entry."""
 
     def __init__(self) -> None:
-        self.state = State()
-        self._line = Line(self.state)
+        self.remarks: list[tuple[str, str]] = []
+        self._starts = Starts()
+        self._set(State())
+
+    def _set(self, state: State) -> None:
+        self.state = state
+        self._line = Line(state)
         self._call: Call | None = None  # what has to come next
-        self._nonces = _Once(_NONCE_MS_MAX)
-        self._keys = _Once(IDEMPOTENCY_MS)
-        self._time_ms: int | None = None  # of the entry before
-        self._started: tuple[int, int] | None = None  # of a start whose holiday has not come: its seq, the ms before it
+        self._returns = Returns(state)
+        self._batch = Batch()
+        self._spent = Spent(state.numbers["idempotencyMs"])
 
     def open(self, leaf: Leaf) -> None:
         """Take entry 0's operators and the parameters that relations depend on."""
         parameters = leaf.value.get("parameters")
         own = parameters if isinstance(parameters, dict) else {}
         numbers = {name: n for name, n in own.items() if isinstance(n, int)}
-        self.state = State({**PARAMETER_DEFAULTS, **numbers}, People(texts(leaf, "operators")))
-        self._line = Line(self.state)
-        self._keys = _Once(self.state.numbers["idempotencyMs"])
+        people = People(texts(leaf, "operators"), leaf.text("enroller"))
+        self._set(State({**PARAMETER_DEFAULTS, **numbers}, people))
 
     def faults(self, leaf: Leaf, entry: Judged) -> Faults:
         """Yield (code, text) of everything in which `leaf`, the one of `entry`, does not fit the entries before it."""
         entry_type, state = leaf.entry_type, self.state
         name = entry_type.name
         state.now_ms = leaf.time_ms
-        if self._started is not None and name != "lease.holiday":
-            yield "holiday_missing", "the entry after service.started is its lease.holiday (18.4)"
-            self._started = None
-        yield from self._call_faults(leaf, name)
+        if self.remarks:
+            self.remarks = []
+        yield from self._starts.come_to(leaf, name)
+        yield from self._place_faults(leaf, name)
         if entry_type.cause == "request":
-            yield from state.people.faults(leaf)
-            yield from self._once_faults(leaf, entry)
-            yield from overdue_faults(state, self._line, name, leaf)
+            if leaf.batch is not None and self._batch.is_known:
+                yield from self._batch.answer_faults(leaf)
+                entry = self._batch.answer(leaf)
+            yield from self._request_faults(name, leaf, entry)
         yield from self._decision_faults(name, leaf, entry)
-        self._call = self._line.next() if state.ticket else None
-        self._time_ms = leaf.time_ms
+        is_complete = not self._returns and not self._batch  # nothing is settled before that
+        self._call = self._line.next() if state.ticket and is_complete else None
+        self._starts.leave(leaf)
+
+    def _place_faults(self, leaf: Leaf, name: str) -> Faults:
+        """Nothing comes between a batch and its answers, an end and what it gives back, a change and its offers."""
+        yield from self._batch.place_faults(leaf)
+        yield from self._returns.faults(leaf, name)
+        yield from self._call_faults(leaf, name)
+
+    def _request_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
+        state = self.state
+        if state.people.sessions:
+            state.people.forget(state.now_ms)
+        if name != "session.opened":
+            yield from authority_faults(state, leaf)
+        if leaf.batch is None:
+            yield from self._spent.faults(leaf, entry)
+            yield from overdue_faults(state, self._line, name, leaf, entry)
+        if "error" not in leaf.value:
+            yield from scope_faults(state, leaf)
+        if "holdUntilMs" in leaf.value:
+            yield from sessions.idle_faults(state, leaf)
 
     def _call_faults(self, leaf: Leaf, name: str) -> Faults:
         """What is offered is offered in the very next entries, in order of number.
@@ -116,101 +150,54 @@ class Relations:
             self.state.delay(delay)
 
     def _decision_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
+        rule = _RULES.get(name)
+        if rule is not None:
+            yield from rule(self.state, leaf)
+        elif name in ERRORS:
+            yield from refusal_faults(self.state, leaf, entry)
+        else:
+            yield from self._rarer_faults(name, leaf, entry)
+        if leaf.actor in self.state.people.sessions and sessions.hear(self.state, leaf, entry):
+            self.remarks.append(("session_shared", "the session's key signed later with an older anchor: two users"))
+
+    def _rarer_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
+        """What needs the request as well, or tells of more than one entry."""
         state = self.state
         match name:
-            case "lease.granted":
-                yield from leases.granted_faults(state, leaf)
-            case "lease.extended" | "lease.renewed":
-                yield from ends.prolonged_faults(state, leaf)
             case "lease.released":
                 yield from ends.released_faults(state, leaf, entry)
-            case "lease.expired":
-                yield from ends.expired_faults(state, leaf)
-            case "release.repeated" | "break.repeated":
-                yield from repeat_faults(state, leaf)
-            case _ if name in ERRORS:
-                yield from refusal_faults(state, leaf, entry)
-            case "lease.claimed" | "lease.changed" | "lease.transferred" | "lease.broken" | "transfer.offered":
-                yield from self._rarer_faults(name, leaf)
             case "wait.queued":
                 yield from tickets.queued_faults(state, leaf, entry.nonce or "")
-            case _ if name.startswith("wait."):
-                yield from self._ticket_faults(name, leaf)
-            case _:
-                yield from self._setting_faults(name, leaf, entry)
-
-    def _rarer_faults(self, name: str, leaf: Leaf) -> Faults:
-        match name:
-            case "lease.claimed":
-                yield from tickets.claimed_faults(self.state, leaf)
-            case "lease.changed":
-                yield from leases.changed_faults(self.state, leaf)
-            case "lease.transferred":
-                yield from handover.transferred_faults(self.state, leaf)
-            case "lease.broken":
-                yield from ends.broken_faults(self.state, leaf)
-            case "transfer.offered":
-                yield from handover.offered_faults(self.state, leaf)
-
-    def _ticket_faults(self, name: str, leaf: Leaf) -> Faults:
-        match name:
-            case "wait.polled":
-                yield from tickets.polled_faults(self.state, leaf)
-            case "wait.cancelled":
-                yield from tickets.cancelled_faults(self.state, leaf)
-            case "wait.offered":
-                yield from tickets.offered_faults(self.state, leaf)
-            case "wait.reserved":
-                yield from tickets.reserved_faults(self.state, leaf)
-            case "wait.resumed":
-                yield from tickets.resumed_faults(self.state, leaf)
-            case "wait.removed":
-                yield from tickets.removed_faults(self.state, leaf)
-
-    def _setting_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
-        match name:
-            case "agent.added":
-                self.state.people.add(leaf)
-            case "agent.removed":
-                self.state.people.remove(leaf)
             case "scheme.set":
-                yield from setting.set_faults(self.state, leaf, entry.asked)
+                yield from setting.set_faults(state, leaf, entry.asked)
+            case "session.opened":
+                yield from sessions.opened_faults(state, leaf, entry)
+            case "batch.received":
+                self._batch.begin(leaf, entry)
+            case "batch.refused":
+                yield from batch_refused_faults(state, leaf, entry)
             case "service.started":
-                yield from self._start_faults(leaf)
+                yield from self._starts.start_faults(state, self._line, leaf)
             case "lease.holiday":
-                yield from self._holiday_faults(leaf)
+                yield from self._starts.holiday_faults(state, leaf)
             case "ledger.disputed":
-                self.state.is_disputed = True
+                state.is_disputed = True
+            case _:
+                yield from self._end_faults(name, leaf)
 
-    def _once_faults(self, leaf: Leaf, entry: Judged) -> Faults:
-        if entry.nonce is None:
-            return
-        if self._nonces.is_again(f"{leaf.principal} {entry.nonce}", leaf.time_ms, entry.nonce_until_ms):
-            yield "nonce_reused", "the principal's nonce was used before and is still live (9.3)"
-        until_ms = leaf.time_ms + self.state.numbers["idempotencyMs"]
-        if self._keys.is_again(f"{leaf.principal} {entry.idempotency_key}", leaf.time_ms, until_ms):
-            yield "idempotency_key_reused", "the principal's idempotency key was decided before and is still live (9.2)"
-
-    def _start_faults(self, leaf: Leaf) -> Faults:
-        """The gap is the log time that passed since the entry before.
-
-        A delay that had ended by then is over; the holiday moves the end of one that the outage met (7.12).
-        """
-        gap_ms = leaf.time_ms - (leaf.time_ms if self._time_ms is None else self._time_ms)
-        self.state.now_ms -= gap_ms
-        yield from delay_faults(self.state, self._line)
-        self.state.now_ms = leaf.time_ms
-        if leaf.number("gapMs") != gap_ms:
-            yield "gap_wrong", f"gapMs is not {gap_ms}, the time since the entry before (18.3)"
-        self._started = leaf.seq, leaf.time_ms - gap_ms
-
-    def _holiday_faults(self, leaf: Leaf) -> Faults:
-        """One holiday after each start, as long as the outage and no longer than entry 0 allows."""
-        started, self._started = self._started, None
-        if started is None or leaf.number("startedSeq") != started[0]:
-            yield "citation_wrong", "startedSeq is not the service.started right before (18.4)"
-            return
-        until_ms = leaf.time_ms + min(self.state.numbers["holidayMs"], leaf.time_ms - started[1])
-        if leaf.number("untilMs") != until_ms:
-            yield "holiday_wrong", f"untilMs is not {until_ms}, timeMs + the shorter of holidayMs and the outage (18.4)"
-        self.state.holiday_ms = max(self.state.holiday_ms, until_ms)
+    def _end_faults(self, name: str, leaf: Leaf) -> Faults:
+        """What ends an actor, and what is given back then."""
+        state, returns = self.state, self._returns
+        match name:
+            case "agent.removed" | "operator.removed":
+                actors, behind = removal(state, leaf)
+                yield from role_faults(state, leaf)
+                returns.begin(leaf.seq, actors, behind)
+            case "session.closed":
+                yield from sessions.closed_faults(state, leaf, returns)
+            case "session.ended":
+                yield from sessions.ended_faults(state, leaf, returns)
+            case "lease.returned":
+                yield from returns.returned_faults(leaf)
+            case "wait.removed":
+                yield from tickets.removed_faults(state, leaf, is_gone=returns.is_called)

@@ -56,6 +56,14 @@ class Stampede:
             for name in names:
                 self._counts.pop((principal, name), None)
 
+    def rows(self, principal: str, names: Iterable[str]) -> dict[tuple[str, str], tuple[int, int]]:
+        """Return what `forget` would forget."""
+        keys = ((principal, name) for name in names)
+        return {key: self._counts[key] for key in keys if key in self._counts}
+
+    def put_back(self, rows: Mapping[tuple[str, str], tuple[int, int]]) -> None:
+        self._counts.update(rows)
+
     def advice(self, waits: int) -> JsonObject:
         """Return the member `stampede` of the refusal after `waits` others."""
         longest_ms, base_ms = self._numbers["stampedeMaxMs"], self._numbers["stampedeBaseMs"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from verifier.entries import PARAMETER_DEFAULTS
 from verifier.replay.people import People
@@ -20,7 +20,7 @@ from verifier.replay.trust import Trust
 from verifier.replay.under import Index
 
 Thing: TypeAlias = Lease | Delay | Ticket
-
+_Thing = TypeVar("_Thing", Lease, Delay, Ticket)
 
 _token = attrgetter("token")
 
@@ -43,9 +43,10 @@ class State:
         self.tickets: Index[Ticket] = Index()
         self.leases_of: dict[str, dict[Lease, None]] = {}
         self.tickets_of: dict[str, dict[Ticket, None]] = {}
+        self.tickets_under: dict[str, dict[Ticket, None]] = {}  # by principal and, with a sign before it, by operator
         self.passed: dict[Ticket, None] = {}  # those that were passed over
-        self.names_held: dict[str, int] = {}  # by actor, how many names its leases have
-        self.delays_of: dict[str, dict[Delay, None]] = {}  # by actor, what its leases left behind
+        self.names_held: dict[str, int] = {}  # by principal, how many names its leases have
+        self.delays_of: dict[str, dict[Delay, None]] = {}  # by principal, what its leases left behind
         self.edges: dict[str, Edge] = {}  # by actor, the refused acquire for which it counts as waiting
         self.token = 0  # the last one
         self.now_ms = 0  # of the entry that is looked at
@@ -70,6 +71,15 @@ class State:
         changes = self._stirred, self._summoned
         self._stirred, self._summoned = [], []
         return changes
+
+    def mark(self) -> tuple[int, int, int]:
+        """Return where `reset` leads back to; what stands on names is put back one by one."""
+        return self.token, len(self._stirred), len(self._summoned)
+
+    def reset(self, mark: tuple[int, int, int]) -> None:
+        self.token = mark[0]
+        del self._stirred[mark[1] :]
+        del self._summoned[mark[2] :]
 
     def end_ms(self, thing: Thing) -> int:
         """Return the effective end."""
@@ -100,10 +110,10 @@ class State:
         """Return how the lease or ticket of an id ended, as long as that is told."""
         return self.endings.of(name, self.now_ms)
 
-    def held(self, actor: str) -> int:
-        """Return how many names an actor's leases have, with those that they keep closed for others after a bad end."""
-        delayed = (len(delay.names) for delay in self.delays_of.get(actor, ()) if self.is_live(delay))
-        return self.names_held.get(actor, 0) + sum(delayed)
+    def held(self, principal: str) -> int:
+        """Return how many names a principal's leases have, with those that they keep closed after a bad end."""
+        delayed = (len(delay.names) for delay in self.delays_of.get(principal, ()) if self.is_live(delay))
+        return self.names_held.get(principal, 0) + sum(delayed)
 
     def holds(self, actor: str) -> bool:
         """Say whether an actor has a live lease."""
@@ -114,37 +124,48 @@ class State:
         found = [ticket for ticket in self.tickets_of.get(actor, ()) if self.is_live(ticket)]
         return sorted(found, key=lambda ticket: ticket.seq)
 
+    def are_waiting(self, who: str, bound: int) -> bool:
+        """Say whether a principal, or everybody an operator answers for, has as many live tickets as `bound`."""
+        tickets = self.tickets_under.get(who, ())
+        return len(tickets) >= bound and sum(map(self.is_live, tickets)) >= bound
+
     def begin(self, lease: Lease) -> None:
         """A lease is granted: whoever has it waits no more for what refused it before."""
         self.token = max(self.token, lease.token)
-        self.lease[lease.seq] = lease
-        self.leases.add(lease, lease.keys)
-        self.leases_of.setdefault(lease.actor, {})[lease] = None
-        self.names_held[lease.actor] = self.names_held.get(lease.actor, 0) + len(lease.names)
-        self.stampede.forget(lease.actor, lease.names)
+        self.place(lease)
+        self.stampede.forget(lease.principal, lease.names)
         self.edges.pop(lease.actor, None)
         self.stir(lease)
 
-    def end(self, lease: Lease, how: str, seq: int, delay_until_ms: int | None = None) -> None:
-        """A lease ends by the entry `seq`, perhaps with a delay for others."""
+    def place(self, lease: Lease) -> None:
+        """Put a lease where it is found, and nothing else."""
+        self.lease[lease.seq] = lease
+        self.leases.add(lease, lease.keys)
+        self.leases_of.setdefault(lease.actor, {})[lease] = None
+        self.names_held[lease.principal] = self.names_held.get(lease.principal, 0) + len(lease.names)
+
+    def displace(self, lease: Lease) -> None:
         del self.lease[lease.seq]
         self.leases.remove(lease, lease.keys)
+        _drop(self.leases_of, lease.actor, lease)
+        self.names_held[lease.principal] -= len(lease.names)
+        if not self.names_held[lease.principal]:
+            del self.names_held[lease.principal]
+
+    def end(self, lease: Lease, how: str, seq: int, delay_until_ms: int | None = None) -> None:
+        """A lease ends by the entry `seq`, perhaps with a delay for others."""
+        self.displace(lease)
         self.stir(lease)
-        self.leases_of[lease.actor].pop(lease, None)
-        if not self.leases_of[lease.actor]:
-            del self.leases_of[lease.actor]
-        self.names_held[lease.actor] -= len(lease.names)
-        if not self.names_held[lease.actor]:
-            del self.names_held[lease.actor]
         self._note(f"L{lease.seq}", lease.actor, how, seq)
         if how == "broken":
             self._note(f"B{lease.token}", lease.actor, how, seq)
         if delay_until_ms is not None:
-            self.delay(Delay(seq, lease.actor, lease.names, lease.keys, lease.mode, delay_until_ms))
+            who = lease.actor, lease.principal
+            self.delay(Delay(seq, *who, lease.names, lease.keys, lease.mode, delay_until_ms))
 
     def delay(self, delay: Delay) -> None:
         self.delays.add(delay, delay.keys)
-        self.delays_of.setdefault(delay.actor, {})[delay] = None
+        self.delays_of.setdefault(delay.principal, {})[delay] = None
         self._count += 1
         heappush(self._ending, (delay.end_ms, self._count, delay))
 
@@ -154,9 +175,7 @@ class State:
             return None
         delay = heappop(self._ending)[2]
         self.delays.remove(delay, delay.keys)
-        del self.delays_of[delay.actor][delay]
-        if not self.delays_of[delay.actor]:
-            del self.delays_of[delay.actor]
+        _drop(self.delays_of, delay.principal, delay)
         self.stir(delay)
         return delay
 
@@ -168,6 +187,8 @@ class State:
         self.ticket[ticket.seq] = ticket
         self.tickets.add(ticket, ticket.keys)
         self.tickets_of.setdefault(ticket.actor, {})[ticket] = None
+        for who in (ticket.principal, operators(ticket.operator)):
+            self.tickets_under.setdefault(who, {})[ticket] = None
         self.summon(ticket)  # behind all others
 
     def unqueue(self, ticket: Ticket, how: str, seq: int) -> None:
@@ -175,12 +196,23 @@ class State:
         self.stir(ticket)
         del self.ticket[ticket.seq]
         self.tickets.remove(ticket, ticket.keys)
-        self.tickets_of[ticket.actor].pop(ticket, None)
-        if not self.tickets_of[ticket.actor]:
-            del self.tickets_of[ticket.actor]
+        _drop(self.tickets_of, ticket.actor, ticket)
+        for who in (ticket.principal, operators(ticket.operator)):
+            _drop(self.tickets_under, who, ticket)
         self.passed.pop(ticket, None)
         self._note(f"T{ticket.seq}", ticket.actor, how, seq)
 
     def _note(self, name: str, actor: str, how: str, seq: int) -> None:
         until_ms = self.now_ms + self.numbers["idempotencyMs"]
         self.endings.note(name, Ended(actor, how, seq, until_ms), self.now_ms)
+
+
+def operators(did: str) -> str:
+    """Return under what the tickets of all are found that an operator answers for; no DID begins with the sign."""
+    return "@" + did
+
+
+def _drop(things: dict[str, dict[_Thing, None]], who: str, thing: _Thing) -> None:
+    things[who].pop(thing, None)
+    if not things[who]:
+        del things[who]

@@ -1,7 +1,7 @@
 """What stands on names: leases, the delays that some leave behind, tickets; and an ask that may meet them.
 
-In this version actor, principal and operator are one (docs/protocol.md 2.1), so each thing has one `actor`.
-Source: docs/protocol.md 3, 7, 23.
+A thing belongs to the `actor` whose key signed for it; to its `principal` it counts, in bounds and in trust.
+Source: docs/protocol.md 3, 7, 23, 28.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ class Offer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A lease that was granted and whose end no entry has stated. `giver` handed it over, "" where nobody did."""
+    """A lease that was granted and whose end no entry has stated.
+
+    `giver` is the principal of whose it was before it was handed over, "" where nobody did.
+    """
 
     seq: int
     actor: str
+    principal: str
     names: tuple[str, ...]
     keys: tuple[str, ...]
     mode: str
@@ -68,6 +72,7 @@ class Delay:
 
     seq: int
     actor: str
+    principal: str
     names: tuple[str, ...]
     keys: tuple[str, ...]
     mode: str
@@ -76,7 +81,7 @@ class Delay:
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A place in line; `seq` is its number. `claim_by_ms` is there when offered.
+    """A place in line; `seq` is its number. `operator` answers for it. `claim_by_ms` is there when offered.
 
     `reserve_until_ms` is there while it is reserved, which `has_reserved` says for ever: it may be so once.
     `first_since_ms` is when nobody was before it any more. `is_passed` says that granting it would have closed a cycle.
@@ -84,6 +89,8 @@ class Ticket:
 
     seq: int
     actor: str
+    principal: str
+    operator: str
     names: tuple[str, ...]
     keys: tuple[str, ...]
     mode: str
@@ -150,6 +157,11 @@ class Endings:
         if name not in self._ended:  # a forged ledger may end one id twice
             self._order.append(name)
         self._ended[name] = ended
+
+    def take_back(self, name: str) -> None:
+        """Forget how a thing ended, if that was noted last."""
+        if self._order and self._order[-1] == name:
+            del self._ended[self._order.pop()]
 
     def of(self, name: str, now_ms: int) -> Ended | None:
         ended = self._ended.get(name)

@@ -39,6 +39,8 @@ def queued_faults(state: State, leaf: Leaf, nonce: str) -> Faults:
     ticket = Ticket(
         seq=leaf.seq,
         actor=intern(leaf.actor),
+        principal=intern(leaf.principal),
+        operator=intern(leaf.on_behalf_of),
         names=ask.names,
         keys=ask.keys,
         mode=intern(ask.mode),
@@ -154,13 +156,16 @@ def resumed_faults(state: State, leaf: Leaf) -> Faults:
     state.stir(ticket)
 
 
-def removed_faults(state: State, leaf: Leaf) -> Faults:
-    """`wait.removed`: not before the deadline, and for the deadline that came first."""
+def removed_faults(state: State, leaf: Leaf, *, is_gone: bool) -> Faults:
+    """`wait.removed`: when the waiter `is_gone`; else not before the deadline, and for the one that came first."""
     ticket = state.ticket.get(leaf.number("ticketSeq"))
     yield from _waiter_faults(leaf, ticket)
     if ticket is None:
         return
-    if state.is_live(ticket):
+    if is_gone or leaf.text("reason") == "holder_gone":
+        if not is_gone or leaf.text("reason") != "holder_gone":
+            yield "removal_wrong", "reason is holder_gone exactly when the waiter has ended (29.3)"
+    elif state.is_live(ticket):
         yield "removed_early", f"the ticket lives until {state.end_ms(ticket)} (23.3)"
     elif leaf.text("reason") != ticket.lapse:
         yield "removal_wrong", f"reason is not {ticket.lapse}, the deadline that came first (23.3)"

@@ -56,6 +56,17 @@ class Trust:
                 rows.append(_moved(did, record, -change, seq))
         return rows
 
+    def recall(self, did: str) -> tuple[int, int | None, int, int] | None:
+        """Return all that is known of a principal, None for nothing."""
+        record = self._of.get(did)
+        return None if record is None else (record.trust, record.seq, record.since_ms, record.gained)
+
+    def put_back(self, did: str, known: tuple[int, int | None, int, int] | None) -> None:
+        """Make it so again."""
+        self._of.pop(did, None)
+        if known is not None:
+            self._of[did] = _Record(*known)
+
     def _record(self, did: str) -> _Record:
         return self._of.setdefault(did, _Record(self._numbers["trustStart"]))
 

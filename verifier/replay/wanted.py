@@ -6,6 +6,7 @@ Source: docs/protocol.md 7.4 to 7.14, 10, 23, 26.3, 27.
 from __future__ import annotations
 
 from verifier.entries import Leaf
+from verifier.replay.authority import is_outside_scope
 from verifier.replay.decide import (
     Refused,
     acquire,
@@ -21,6 +22,8 @@ from verifier.replay.decide import (
 from verifier.replay.handover import acceptance, lease_seq, receivers, transfer
 from verifier.replay.judged import Judged
 from verifier.replay.leases import change_way
+from verifier.replay.roles import due_error
+from verifier.replay.sessions import closing_error
 from verifier.replay.setting import is_busy
 from verifier.replay.state import State
 from verifier.replay.things import Lease, Ticket, names_in
@@ -30,17 +33,13 @@ from verifier.wire import JsonObject
 
 def wanted_by(state: State, leaf: Leaf, entry: Judged) -> object:
     """Return the refusal that the entries before call for, or anything else when they call for none."""
-    is_operator = leaf.actor in state.people.operators
+    if is_outside_scope(state, leaf):
+        return Refused("outside_scope")
+    asked = leaf.value if entry.asked is None else entry.asked
     match leaf.entry_type.name:
-        case "agent.refused":
-            return None if is_operator else Refused("operator_required")
-        case "removal.refused":
-            is_there = leaf.text("agent") in state.people.agents
-            return _removal(is_operator, is_there)
         case "scheme.refused":
-            if not is_operator:
+            if leaf.actor not in state.people.operators:
                 return Refused("operator_required")
-            asked = {} if entry.asked is None else entry.asked
             return Refused("scheme_busy") if is_busy(state, leaf.text("name"), asked) else None
         case "lease.refused":
             return _acquire(state, leaf, entry.nonce or "")
@@ -56,13 +55,12 @@ def wanted_by(state: State, leaf: Leaf, entry: Judged) -> object:
             return _acceptance(state, leaf)
         case "claim.refused":
             return _claim(state, leaf)
-    return late_ticket(state, leaf.actor, _ticket_seq(leaf))
-
-
-def _removal(is_operator: bool, is_there: bool) -> Refused | None:
-    if not is_operator:
-        return Refused("operator_required")
-    return None if is_there else Refused("agent_not_found")
+        case "cancel.refused":
+            return late_ticket(state, leaf.actor, _ticket_seq(leaf))
+        case "beat.refused":
+            return Refused("session_required") if leaf.actor not in state.people.sessions else None
+    error = closing_error(state, leaf) if leaf.action == "session.close" else due_error(state.people, leaf, asked)
+    return None if error is None else Refused(error)
 
 
 def _acquire(state: State, leaf: Leaf, nonce: str) -> object:

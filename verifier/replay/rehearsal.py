@@ -1,0 +1,158 @@
+"""A batch that was refused as a whole: its commands are carried out once more, up to the one that failed, and undone.
+
+Only what the commands of one actor touch is put back: its leases, what they count for, its trust and its last wait. The
+queue is not looked at meanwhile, so nothing else moves.
+Source: docs/protocol.md 31.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from verifier.entries import Leaf, body_value, command_body, full_type, resources_of, rows_of
+from verifier.replay.decide import Refused, acquire, lease_ask
+from verifier.replay.handover import lease_seq
+from verifier.replay.judged import Judged
+from verifier.replay.refusals import TOLD, told_faults
+from verifier.replay.state import State
+from verifier.replay.things import Ask, Faults, Lease
+from verifier.replay.wanted import wanted_by
+from verifier.wire import JsonObject
+
+_REFUSALS = {
+    "lease.acquire": full_type("lease.refused"),
+    "lease.renew": full_type("renewal.refused"),
+    "lease.release": full_type("release.refused"),
+}
+
+
+class Command(NamedTuple):
+    """One command as an entry that asks for it; a refusal that repeats all of its body."""
+
+    action: str
+    leaf: Leaf
+    entry: Judged
+
+
+def batch_refused_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
+    """`batch.refused`: the commands before `index` succeed one after the other, and that one is refused like this."""
+    if entry.asked is None or leaf.text("error") == "decision_failed":  # no body to be read; nobody can tell
+        return
+    commands = _commands(leaf, entry, entry.asked)
+    stage = _Stage(state, leaf)
+    try:
+        for command in commands[: leaf.number("index")]:
+            wanted = wanted_by(state, command.leaf, command.entry)
+            if isinstance(wanted, Refused):
+                yield "refusal_wrong", f"the entries before call for {wanted.error} of an earlier command (31.4)"
+                return
+            stage.play(command)
+        if leaf.number("index") < len(commands):
+            failed = commands[leaf.number("index")]
+            told = {name: leaf.value[name] for name in TOLD if name in leaf.value}
+            said = failed.leaf._replace(value={**failed.leaf.value, **told})
+            yield from told_faults(state, said, wanted_by(state, failed.leaf, failed.entry))
+    finally:
+        stage.undo()
+
+
+def _commands(leaf: Leaf, entry: Judged, body: JsonObject) -> list[Command]:
+    """Return the commands, each with the number that its own entry would have had."""
+    return [_command(leaf, entry, body, index) for index in range(len(rows_of(body["commands"])))]
+
+
+def _command(leaf: Leaf, entry: Judged, body: JsonObject, index: int) -> Command:
+    asked, action = command_body(body, index), str(rows_of(body["commands"])[index]["action"])
+    names = resources_of(asked)
+    named: JsonObject = {"resources": list(names)} if names else {}
+    filled = {name: body_value(action, asked, name) for name in ("leaseId", "ttlMs", "mode", "wait")}
+    value: JsonObject = {**named, **{name: member for name, member in filled.items() if member is not None}}
+    told = leaf._replace(value={**value, "error": ""}, type=_REFUSALS[action], seq=leaf.seq + 1 + index)
+    return Command(action, told, entry)
+
+
+class _Stage:
+    """Plays what commands do, and keeps how to take each step back."""
+
+    def __init__(self, state: State, leaf: Leaf) -> None:
+        self._state = state
+        principal, actor = leaf.principal, leaf.actor
+        edge, mark, trust = state.edges.get(actor), state.mark(), state.trust.recall(principal)
+        self._steps: list[Callable[[], None]] = [
+            lambda: state.reset(mark),
+            lambda: state.trust.put_back(principal, trust),
+        ]
+        if edge is not None:
+            self._steps.append(lambda: state.edges.update({actor: edge}))
+
+    def undo(self) -> None:
+        while self._steps:
+            self._steps.pop()()
+
+    def play(self, command: Command) -> None:
+        """Carry out a command that nothing refuses."""
+        state, leaf = self._state, command.leaf
+        match command.action:
+            case "lease.acquire":
+                ask = state.ask(leaf.actor, tuple(resources_of(leaf.value)), leaf.text("mode"))
+                found = acquire(state, ask)
+                if isinstance(found, Lease):
+                    self._prolong(found, leaf)
+                else:
+                    self._begin(leaf, ask, leaf.time_ms + state.schemes.max_hold_ms(ask.names))
+            case "lease.renew":
+                self._renew(state.lease[lease_seq(leaf)], leaf)
+            case _:
+                self._release(leaf, command.entry.created_s)
+
+    def _renew(self, lease: Lease, leaf: Leaf) -> None:
+        mode = leaf.text("mode") or lease.mode
+        if mode == lease.mode:
+            self._prolong(lease, leaf)
+        else:
+            self._end(lease, "changed", leaf)
+            self._begin(leaf, lease_ask(lease, mode), lease.hold_until_ms)
+
+    def _release(self, leaf: Leaf, created_s: int) -> None:
+        """End the lease that is meant; one that was released before stays so."""
+        state = self._state
+        if "leaseId" in leaf.value:
+            lease = state.lease.get(lease_seq(leaf))
+        else:
+            lease = state.meant(state.ask(leaf.actor, tuple(resources_of(leaf.value)), "write"), created_s)
+        if lease is not None:
+            state.trust.gain(lease.principal, leaf.time_ms - lease.granted_at_ms, leaf.time_ms, leaf.seq)
+            self._end(lease, "released", leaf)
+            state.edges.pop(lease.actor, None)
+
+    def _prolong(self, lease: Lease, leaf: Leaf) -> None:
+        before_ms = lease.expires_at_ms
+
+        def shorten() -> None:
+            lease.expires_at_ms = before_ms
+
+        lease.expires_at_ms = max(before_ms, leaf.time_ms + leaf.number("ttlMs"))
+        self._steps.append(shorten)
+
+    def _begin(self, leaf: Leaf, ask: Ask, hold_until_ms: int) -> None:
+        state, end_ms = self._state, leaf.time_ms + leaf.number("ttlMs")
+        token = max(state.token + 1, leaf.time_ms * 1000)
+        who = leaf.actor, leaf.principal
+        lease = Lease(
+            leaf.seq, *who, ask.names, ask.keys, ask.mode, token, leaf.time_ms, end_ms, hold_until_ms, "", end_ms
+        )
+        counts = state.stampede.rows(lease.principal, lease.names)
+        self._steps.append(lambda: state.stampede.put_back(counts))
+        state.begin(lease)
+        self._steps.append(lambda: state.displace(lease))
+
+    def _end(self, lease: Lease, how: str, leaf: Leaf) -> None:
+        state = self._state
+        state.end(lease, how, leaf.seq)
+
+        def revive() -> None:
+            state.place(lease)
+            state.endings.take_back(f"L{lease.seq}")
+
+        self._steps.append(revive)
