@@ -22,6 +22,7 @@ from gateway.service import Answered
 from gateway.web.access import bearer_token, check_own, check_unlimited, raw_request, reader_of
 from gateway.web.connection import Fields, Reply
 from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House
+from gateway.web.mcp import mcp_routes
 from gateway.web.openapi import openapi, origin_prefix
 from gateway.web.pictures import agents, apikeys, leases, operators, schemes, sessions, trust, wait
 from gateway.web.prefer import preferred_wait_s
@@ -60,6 +61,7 @@ def routes(house: House) -> tuple[Route, ...]:
     files = {**house.published, "/openapi.json": (JSON, document)}
     return (
         *rows,
+        *mcp_routes(house),
         Route("ledger.checkpoint", "GET", f"{prefix}/checkpoint", partial(checkpoint, house)),
         Route("ledger.tile", "GET", f"{prefix}/tile/", partial(tile, house), is_prefix=True),
         Route("livez", "GET", "/livez", livez),

@@ -69,6 +69,8 @@ RULES = (
     rule("gateway.ledger", 5, "orjson", also=("gateway.ledger",)),
     rule("gateway.service", 5, "orjson", also=("gateway.ledger",)),
     rule("gateway.bearer", 5, also=("gateway.ledger", "gateway.service")),
+    # Both ends of MCP use it: the door of the gateway, and the bridge on a machine that has the client's packages only.
+    rule("gateway.mcp", 5, also=("gateway.mcp",)),
     rule("gateway.web", 6, "aiohttp", "yarl", "orjson", "prometheus_client", also=("gateway.web",)),
     rule("gateway", 7, "aiohttp", "orjson", "uvloop", "prometheus_client", also=("gateway",)),
 )
