@@ -1,7 +1,7 @@
-"""A few lines of lease logic for the little gateway of world.py: leases in modes, sub-trees, and a line to wait in.
+"""A few lines of lease logic for the little gateway of world.py: leases in modes, sub-trees, a line, sessions.
 
-Not the rules of the ledger (tests/core has those): no deadlocks, no delays, no bounds. A test that needs a refusal of
-such a kind scripts it.
+Not the rules of the ledger (tests/core has those): no deadlocks, no delays, no bounds, no judging of statements. A test
+that needs a refusal of such a kind scripts it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from keys.signing import SigningKey
 from verifier.entries import ACTION_PATHS, key_of, may_share, overlaps, resources_of, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
 Decision = tuple[str, JsonObject]
+OPERATOR = SigningKey(bytes([9]) * 32).did  # of entry 0
 HOLD_MS = 3_600_000
 POLL_MS = 30_000
+IDLE_MS = 120_000
 
 
 @dataclass
@@ -56,6 +59,23 @@ class Waiting:
 
 
 @dataclass
+class Sitting:
+    """A session as the little gateway knows it: `idle_by_ms` moves with each entry of its own."""
+
+    did: str
+    principal: str
+    on_behalf_of: str
+    seq: int
+    expires_at_ms: int
+    idle_by_ms: int
+    ended_seq: int | None = None
+
+    @property
+    def ends_at_ms(self) -> int:
+        return min(self.idle_by_ms, self.expires_at_ms)
+
+
+@dataclass
 class Desk:
     """Decides at `now_ms`, for the entry `seq`; `script` has decisions to be taken instead, first come first."""
 
@@ -65,6 +85,8 @@ class Desk:
     script: list[Decision | Callable[[], Decision]] = field(default_factory=list)
     classes: dict[str, str] = field(default_factory=dict)
     folding: set[str] = field(default_factory=set)
+    sessions: dict[str, Sitting] = field(default_factory=dict)
+    idle_ms: int = IDLE_MS
     refusals: int = 0
     now_ms: int = 0
     seq: int = 0
@@ -80,7 +102,10 @@ class Desk:
         return decided
 
     def tidy(self) -> None:
-        """What ran out is gone."""
+        """What ran out is gone, and so is what a session held that was not heard of for too long."""
+        for sitting in self.sessions.values():
+            if sitting.ended_seq is None and sitting.ends_at_ms <= self.now_ms:
+                self._end(sitting)
         self.live = {key: live for key, live in self.live.items() if live.expires_at_ms > self.now_ms}
         for lapsed in [ticket for ticket in self.line if ticket.poll_by_ms <= self.now_ms]:
             self.line.remove(lapsed)
@@ -89,6 +114,95 @@ class Desk:
     def on(self, name: str) -> Live:
         """Return the live lease that overlaps a name."""
         return next(live for live in self.live.values() if any(self._meet(name, other) for other in live.names))
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    def rejects(self, actor: str) -> str:
+        """Return the code with which an actor is turned away before anything is decided, or ""."""
+        sitting = self.sessions.get(actor)
+        if sitting is None or (sitting.ended_seq is None and self.now_ms < sitting.expires_at_ms):
+            return ""
+        return "session_expired" if self.now_ms >= sitting.expires_at_ms else "session_ended"
+
+    def hear(self, actor: str, members: JsonObject) -> JsonObject:
+        """Note an entry of a session, and return the members with the end that a lease of it has by that."""
+        sitting = self.sessions.get(actor)
+        if sitting is None:
+            return members
+        sitting.idle_by_ms = self.now_ms + self.idle_ms
+        expires_at_ms = members.get("expiresAtMs")
+        if "fencingToken" not in members or not isinstance(expires_at_ms, int):
+            return members
+        return {**members, "endsIfIdleAtMs": min(expires_at_ms, sitting.ends_at_ms)}
+
+    def _end(self, sitting: Sitting) -> int:
+        """Give back what it holds; return how many leases that were."""
+        sitting.ended_seq = self.seq
+        mine = [key for key, live in self.live.items() if live.holder == sitting.did]
+        for lease_id in mine:
+            del self.live[lease_id]
+            self.ended[lease_id] = ("lease_returned", self.seq)
+        return len(mine)
+
+    def _session_open(self, body: JsonObject, actor: str) -> Decision:
+        rows = body["delegations"]
+        assert isinstance(rows, list)
+        statements = [row["statement"] for row in rows if isinstance(row, dict)]
+        first, last = statements[0], statements[-1]
+        assert isinstance(first, dict) and isinstance(last, dict)
+        expires_at_ms = last["expiresAtMs"]
+        assert isinstance(expires_at_ms, int)
+        principal = actor if last["iss"] == OPERATOR else str(last["iss"])
+        sitting = Sitting(actor, principal, OPERATOR, self.seq, expires_at_ms, self.now_ms + self.idle_ms)
+        self.sessions[actor] = sitting
+        asked = {"name": body["name"]} if "name" in body else {}
+        scope = {"scope": last["resources"]} if "resources" in last else {}
+        ends: JsonObject = {"expiresAtMs": expires_at_ms, "endsIfIdleAtMs": sitting.ends_at_ms}
+        return "session.opened", {"verbs": last["verbs"], **scope, **ends, **asked}
+
+    def _session_beat(self, body: JsonObject, actor: str) -> Decision:
+        sitting = self.sessions.get(actor)
+        if sitting is None:
+            return "beat.refused", {"error": "session_required", "number": 130}
+        activity = {"activity": body["activity"]} if "activity" in body else {}
+        return "session.seen", {
+            "endsIfIdleAtMs": min(self.now_ms + self.idle_ms, sitting.expires_at_ms), **activity,
+        }  # fmt: skip
+
+    def _session_close(self, body: JsonObject, actor: str) -> Decision:
+        named = {"session": body["session"]}
+        sitting = self.sessions.get(str(body["session"]))
+        if sitting is None:
+            return "closing.refused", {**named, "error": "session_unknown", "number": 128}
+        if actor not in (sitting.did, sitting.principal, sitting.on_behalf_of):
+            return "closing.refused", {**named, "error": "session_not_yours", "number": 129}
+        if sitting.ended_seq is not None:
+            return "closing.repeated", {**named, "endedSeq": sitting.ended_seq}
+        why = {"reason": body["reason"]} if "reason" in body else {}
+        count = self._end(sitting)
+        return "session.closed", {**named, "openedSeq": sitting.seq, "leases": count, "tickets": 0, **why}
+
+    # -- people --------------------------------------------------------------------------------------------------------
+
+    def _agent_add(self, body: JsonObject, actor: str) -> Decision:
+        return "agent.added", {
+            name: body[name] for name in ("agent", "name", "agentCustody", "keyDigest") if name in body
+        }
+
+    def _agent_remove(self, body: JsonObject, actor: str) -> Decision:
+        return "agent.removed", {"agent": body["agent"]}
+
+    def _operator_add(self, body: JsonObject, actor: str) -> Decision:
+        return "operator.added", {name: body[name] for name in ("operator", "name") if name in body}
+
+    def _operator_remove(self, body: JsonObject, actor: str) -> Decision:
+        return "operator.removed", {"operator": body["operator"]}
+
+    def _apikey_issue(self, body: JsonObject, actor: str) -> Decision:
+        return "apikey.issued", {name: body[name] for name in ("keyDigest", "kind", "agent", "name") if name in body}
+
+    def _apikey_revoke(self, body: JsonObject, actor: str) -> Decision:
+        return "apikey.revoked", {"keyDigest": body["keyDigest"], "issuedSeq": self.seq - 1}
 
     # -- conflict ------------------------------------------------------------------------------------------------------
 
@@ -197,7 +311,10 @@ class Desk:
         asked: JsonObject = {"leaseId": body["leaseId"], "ttlMs": ttl_ms} | ({"mode": mode} if mode else {})
         if live is None or live.holder != actor:
             error, seq = self.ended.get(str(body["leaseId"]), ("lease_expired", None))
-            numbers = {"lease_expired": 405, "lease_broken": 410, "lease_transferred": 411, "lease_changed": 412}
+            numbers = {
+                "lease_expired": 405, "lease_broken": 410, "lease_transferred": 411, "lease_changed": 412,
+                "lease_returned": 418,
+            }  # fmt: skip
             ended: JsonObject = {} if seq is None else {"endedSeq": seq}
             return "renewal.refused", {**asked, "error": error, "number": numbers[error], **ended}
         if mode is None or mode == live.mode:

@@ -23,7 +23,7 @@ from keys.signing import SigningKey
 from tests.client.desk import Decision, Desk, Live
 from verifier.checkpoint import checkpoint_text
 from verifier.did import thumbprint
-from verifier.entries import ACTION_PATHS, PARAMETER_DEFAULTS, RULES_VERSION, ZERO_HASH, full_type
+from verifier.entries import ACTION_PATHS, PARAMETER_DEFAULTS, RULES_VERSION, ZERO_HASH, full_type, rows_of
 from verifier.keyring import KeyDocument, KeyLine, Keyring, key_document_text, open_keyring
 from verifier.merkle import leaf_hash
 from verifier.note import Note, encode_note, make_vkey, signature_line
@@ -36,7 +36,8 @@ ORIGIN = "gateway.example/main"
 AUTHORITY = "gateway.example"
 NOW_MS = 1_796_000_000_000
 ACQUIRE, RENEW, RELEASE = (ACTION_PATHS[f"lease.{verb}"] for verb in ("acquire", "renew", "release"))
-CLAIM, CANCEL = ACTION_PATHS["wait.claim"], ACTION_PATHS["wait.cancel"]
+CLAIM, CANCEL, BATCH = (ACTION_PATHS[name] for name in ("wait.claim", "wait.cancel", "batch.submit"))
+OPEN, BEAT, CLOSE = (ACTION_PATHS[f"session.{verb}"] for verb in ("open", "beat", "close"))
 RECEIPTS = "/api/v1/acp/ledger/receipts/"
 FILE = "repo:app/src/a.py"
 
@@ -136,15 +137,26 @@ class Book:
         return open_keyring(root=self.root_vkey.vkey, document=self.document)
 
     def append(
-        self, name: str, members: JsonObject, *, actor: str, time_ms: int, request: JsonObject | None = None
+        self,
+        name: str,
+        members: JsonObject,
+        *,
+        actor: str,
+        time_ms: int,
+        request: JsonObject | None = None,
+        behind: tuple[str, str] | None = None,
     ) -> int:
-        """Add a leaf and return its seq; nothing is checked, for a test may want a lie."""
+        """Add a leaf and return its seq; nothing is checked, for a test may want a lie.
+
+        `behind` are principal and onBehalfOf, where they differ from the actor.
+        """
+        principal, on_behalf_of = (actor, actor) if behind is None else behind
         seq = len(self.leaves)
         previous = ZERO_HASH if seq == 0 else _sha256(self.leaves[-1])
         common: JsonObject = {
             "type": full_type(name), "origin": self.origin, "seq": seq, "epoch": 1, "timeMs": time_ms,
             "prev": previous, "genesis": ZERO_HASH if seq == 0 else self.genesis.hex(), "durability": "memory",
-            "actor": actor, "principal": actor, "onBehalfOf": actor,
+            "actor": actor, "principal": principal, "onBehalfOf": on_behalf_of,
         }  # fmt: skip
         evidence: JsonObject = {} if request is None else {"request": request}
         leaf = encode_canonical({**common, **members, **evidence})
@@ -165,6 +177,18 @@ class Book:
         row: JsonObject = {"keyid": thumbprint(self.receipt_key.public_key), "sig": encode_base64(signature)}
         return {
             "payloadType": PAYLOAD_TYPE, "payload": encode_base64(leaf), "signatures": [row], "proof": proof.decode(),
+        }  # fmt: skip
+
+    def batch(self, first: int, count: int, *, is_bare: bool) -> JsonObject:
+        """Return the member `batch` of an answer: the leaves from `first` on, all under the newest checkpoint."""
+        leaves = self.leaves[first : first + count + 1]
+        size = self.tree.size
+        signed = [encode_base64(self.receipt_key.sign(pre_authentication(leaf))) for leaf in leaves]
+        paths = [[*map(encode_base64, self.tree.path(first + at, size))] for at in range(count + 1)]
+        return {
+            "checkpoint": self.checkpoint().decode(), "index": first, "keyid": thumbprint(self.receipt_key.public_key),
+            "leaves": [encode_base64(leaf) for leaf in leaves], "signatures": [] if is_bare else [*signed],
+            "paths": [*paths],
         }  # fmt: skip
 
     def profile(self, agent: SigningKey, home: Path | None = None) -> Profile:
@@ -322,6 +346,11 @@ class LocalGateway:
         body = parse_json(request.body, bytes_max=10**6)
         actor = str(body["actorDid"])
         known = self.answers.get((actor, request.key))
+        self._look()
+        if known is None and self.desk.rejects(actor):
+            return Reply(403, {}, encode_canonical({"code": self.desk.rejects(actor), "detail": "it is over"}))
+        if known is None and request.target == BATCH and not self.desk.script:
+            known = self.answers[actor, request.key] = self._answer_batch(body, actor, request)
         if known is None:
             name, members = self._decide(request.target, body, actor)
             seq = self.append(name, members, actor, request)
@@ -331,7 +360,33 @@ class LocalGateway:
         return known
 
     def append(self, name: str, members: JsonObject, actor: str, request: Request) -> int:
-        return self.book.append(name, members, actor=actor, time_ms=self.now_ms, request=request.evidence)
+        members = self.desk.hear(actor, members)
+        return self.book.append(
+            name, members, actor=actor, time_ms=self.now_ms, request=request.evidence, behind=self._behind(actor)
+        )
+
+    def _behind(self, actor: str) -> tuple[str, str] | None:
+        sitting = self.desk.sessions.get(actor)
+        return None if sitting is None else (sitting.principal, sitting.on_behalf_of)
+
+    def _answer_batch(self, body: JsonObject, actor: str, request: Request) -> Reply:
+        """Decide the commands one by one; the entries stand behind their header. (An atomic one is scripted.)"""
+        commands = rows_of(body["commands"])
+        is_bare: JsonObject = {"isBare": True} if "isBare" in body else {}
+        header: JsonObject = {"count": len(commands), "isAtomic": body.get("isAtomic", False), **is_bare}
+        first = self.append("batch.received", header, actor, request)
+        results: list[JsonValue] = []
+        for index, command in enumerate(commands):
+            asked: JsonObject = {"actorDid": actor, **command}
+            name, members = self._decide(ACTION_PATHS[str(command["action"])], asked, actor)
+            self.book.append(
+                name, self.desk.hear(actor, members), actor=actor, time_ms=self.now_ms,
+                request={"batch": first, "index": index}, behind=self._behind(actor),
+            )  # fmt: skip
+            results.append({"ok": "error" not in members, "seq": first + 1 + index})
+        batch = self.book.batch(first, len(commands), is_bare=bool(is_bare))
+        content: JsonObject = {"ok": True, "results": results, "batch": batch}
+        return Reply(200, {}, encode_canonical(content))
 
     def _decide(self, path: str, body: JsonObject, actor: str) -> Decision:
         self._look()
