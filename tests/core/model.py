@@ -13,6 +13,7 @@ from typing import Any
 from verifier.entries import Leaf
 
 DAY_MS, HOUR_MS, RESET_MS, EDGE_MS = 86_400_000, 3_600_000, 60_000, 10_000
+IDLE_MS = 6 * DAY_MS  # sessions of these histories do not end
 HELD_MAX = 6  # names that one principal may hold, so that a short history reaches the bound
 STRENGTH = ["read", "append", "write", "delete"]
 
@@ -99,8 +100,12 @@ class Model:
     refusals: list[tuple[str, str, int]] = field(default_factory=list)
     forgiven: list[tuple[str, str, int]] = field(default_factory=list)
     broken: dict[int, tuple[int, int]] = field(default_factory=dict)  # token: entry, time
+    behind: dict[str, str] = field(default_factory=dict)  # by session, its agent; an agent is behind itself
 
     # --- looking ------------------------------------------------------------------------------------------------------
+
+    def principal(self, who: str) -> str:
+        return self.behind.get(who, who)
 
     def scheme(self, name: str) -> Scheme:
         return self.schemes.get(name.split(":")[0], Scheme())
@@ -140,17 +145,19 @@ class Model:
         return None
 
     def held_names(self, who: str, t_ms: int) -> int:
-        """Count the names of its leases, and of what they left behind that still keeps others out."""
+        """Count the names of the leases of all its keys, and of what they left behind that still keeps others out."""
         kept: list[Held | Closed] = [*self.live(), *(x for x in self.closed if t_ms < max(x.ends_ms, self.holiday_ms))]
-        return sum(len(x.names) for x in kept if x.holder == who)
+        return sum(len(x.names) for x in kept if self.principal(x.holder) == self.principal(who))
 
     # --- telling ------------------------------------------------------------------------------------------------------
 
-    def entry(self, kind: str, lease: Held, **more: Any) -> dict[str, Any]:
+    def entry(self, kind: str, lease: Held, t_ms: int, **more: Any) -> dict[str, Any]:
         self.seq += 1
         return {
             "type": kind, "leaseId": lease.lease_id, "resources": lease.names, "fencingToken": lease.token,
-            "mode": lease.mode, "expiresAtMs": lease.expires_ms, "holdUntilMs": lease.hold_ms, **more,
+            "mode": lease.mode, "expiresAtMs": lease.expires_ms, "holdUntilMs": lease.hold_ms,
+            "endsIfIdleAtMs": min(lease.expires_ms, t_ms + IDLE_MS) if lease.holder in self.behind else None,
+            "principal": self.principal(lease.holder), **more,
         }  # fmt: skip
 
     def refuse(self, kind: str, error: str, **more: Any) -> dict[str, Any]:
@@ -169,6 +176,7 @@ class Model:
         return count
 
     def advice(self, who: str, name: str, rest_ms: int, t_ms: int) -> dict[str, Any]:
+        who = self.principal(who)
         waits = self.waits_before(who, name, t_ms)
         self.refusals.append((who, name, t_ms))
         wait_ms = 25
@@ -236,9 +244,9 @@ class Model:
         due.sort(key=lambda lease: (lease.expires_ms, lease.token))
         entries = []
         for lease in due:
-            losers = [lease.holder]
+            losers = [self.principal(lease.holder)]
             if lease.giver and lease.expires_ms <= lease.giver_ms:
-                losers.append(lease.giver)
+                losers.append(self.principal(lease.giver))
             rows = [row for did in dict.fromkeys(losers) for row in self.moved(did, -5_000)]
             delay = self.shut(lease, t_ms)
             self.close(lease, "expired", t_ms)
@@ -271,14 +279,14 @@ class Model:
 
     def earned(self, lease: Held, t_ms: int) -> list[dict[str, Any]]:
         """A release after a second of holding: 500, at most 1,000 within an hour of the first."""
-        score = self.scores.setdefault(lease.holder, Score())
+        score = self.scores.setdefault(self.principal(lease.holder), Score())
         if t_ms - lease.granted_ms < 1_000:
             return []
         if score.gained == 0 or t_ms - score.since_ms >= HOUR_MS:
             gained, since_ms = 0, t_ms
         else:
             gained, since_ms = score.gained, score.since_ms
-        rows = self.moved(lease.holder, min(500, 1_000 - gained))
+        rows = self.moved(self.principal(lease.holder), min(500, 1_000 - gained))
         if rows:
             score.gained, score.since_ms = gained + rows[0]["change"], since_ms
         return rows
@@ -291,8 +299,8 @@ class Model:
         self.leases.append(lease)
         self.edges.pop(lease.holder, None)
         for name in lease.names:
-            self.forgiven.append((lease.holder, name, len(self.refusals) - 1))
-        return self.entry(kind, lease, **more)
+            self.forgiven.append((self.principal(lease.holder), name, len(self.refusals) - 1))
+        return self.entry(kind, lease, lease.granted_ms, **more)
 
     def unfit(self, names: list[str], mode: str) -> str | None:
         if any(not name.isascii() and not self.scheme(name).unicode for name in names):
@@ -321,7 +329,7 @@ class Model:
     def prolong(self, kind: str, lease: Held, ttl_ms: int, t_ms: int) -> dict[str, Any]:
         if t_ms + ttl_ms > lease.expires_ms:
             lease.expires_ms = t_ms + ttl_ms
-        return self.entry(kind, lease)
+        return self.entry(kind, lease, t_ms)
 
     def late(self, kind: str, who: str, lease_id: str, t_ms: int) -> dict[str, Any] | Held:
         """Return a live lease of `who`, or the refusal of a call by its id."""
@@ -397,7 +405,8 @@ class Model:
             return lease | ({"endedSeq": None} if known is not None and known.holder != who else {})
         if lease.offer is None or lease.offer[0] != who:
             return self.refuse("acceptance.refused", "not_offered")
-        if self.held_names(who, t_ms) + len(lease.names) > HELD_MAX:
+        more = 0 if self.principal(who) == self.principal(lease.holder) else len(lease.names)
+        if self.held_names(who, t_ms) + more > HELD_MAX:
             return self.refuse("acceptance.refused", "too_many_held")
         blocking = [x for x in self.in_the_way(who, lease.names, lease.mode) if x is not lease]
         denied = self.denied("acceptance.refused", who, lease.names, lease.mode, t_ms, blocking, False)

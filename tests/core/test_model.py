@@ -1,6 +1,7 @@
 """The core against a naive model, over whatever histories Hypothesis thinks of; the invariants after every step.
 
 Scenes of two classes, of folding, of sub-trees, of lock-delays; leases are renewed in other modes, handed over, broken.
+Three agents act, and sessions of two of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gateway.core.opening import start_steps
 from gateway.core.outcome import Recorded, Replay, Unreceipted
 from gateway.core.state import Delay, Handover, Principal
 from tests.core.hall import Hall
-from tests.core.model import HELD_MAX, Held, Model, Reading, Scheme, facts
+from tests.core.model import HELD_MAX, IDLE_MS, Held, Model, Reading, Scheme, facts
 from tests.core.requests import (
     NOW_MS,
     Ask,
@@ -32,7 +33,9 @@ from tests.core.requests import (
     transfer,
 )
 
-PEOPLE = "ABC"
+AGENTS, SESSIONS = "ABC", {"s": "A", "t": "A", "u": "B"}
+PEOPLE = "ABCstu"
+BEHIND = {did_of(name): did_of(agent) for name, agent in SESSIONS.items()}
 SCHEMES = {
     "doc": Scheme("read-safe", folds=True, unicode=True),
     "log": Scheme("append-only", delay_ms=3_000),
@@ -54,11 +57,13 @@ Command = tuple[str, str, dict[str, Any]]  # kind, who, what the model is told
 
 
 def opened_book() -> Hall:
-    """Return a ledger with the schemes of this file set."""
-    book = Hall(PEOPLE, held_per_principal=HELD_MAX)
+    """Return a ledger with the schemes of this file set and its sessions open."""
+    book = Hall(AGENTS, held_per_principal=HELD_MAX, session_idle_ms=IDLE_MS)
     for name, scheme in SCHEMES.items():
         more = {"isFolding": scheme.folds, "isUnicode": scheme.unicode, "lockDelayMs": scheme.delay_ms}
         book.play(NOW_MS - 1_000, set_scheme("op", name, scheme.kind, at_ms=NOW_MS - 1_000, **more))
+    for name, agent in SESSIONS.items():
+        book.open(name, agent, expiresAtMs=NOW_MS + IDLE_MS)
     return book
 
 
@@ -103,7 +108,7 @@ class Coordination(RuleBasedStateMachine):
     def open(self) -> None:
         self.book = opened_book()
         self.t_ms = NOW_MS
-        self.model = Model(len(self.book.leaves), SCHEMES, (did_of("op"),))
+        self.model = Model(len(self.book.leaves), SCHEMES, (did_of("op"),), behind=BEHIND)
         self.reading = Reading()
         self.read_to = 0
         self.answered: list[tuple[Ask, Recorded]] = []
@@ -246,7 +251,7 @@ class Coordination(RuleBasedStateMachine):
             key: (x.holder, x.names, x.mode) for key, x in live.items()
         }
         records = list(self.book.shelf.records.values())
-        names = {did_of(who): self.model.held_names(did_of(who), 0) for who in PEOPLE}
+        names = {did_of(who): self.model.held_names(did_of(who), 0) for who in AGENTS}
         for record in records:
             if isinstance(record, Principal):
                 assert record.held == names.pop(record.did)
@@ -282,7 +287,7 @@ def long_history(seed: int) -> tuple[frozenset[str], frozenset[Any]]:
     """Play a long history in both worlds; return the types of its entries and the errors it told."""
     dice = random.Random(seed)
     book, reading, t_ms = opened_book(), Reading(), NOW_MS
-    model = Model(len(book.leaves), SCHEMES, (did_of("op"),))
+    model = Model(len(book.leaves), SCHEMES, (did_of("op"),), behind=BEHIND)
     for _ in range(150):
         t_ms += dice.choice((0, 0, 10, 700, 3_000))
         commands = [_thrown(dice, model) for _ in range(dice.randint(1, 4))]
