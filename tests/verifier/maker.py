@@ -378,7 +378,7 @@ class Ledger:
         """An agent added by API key: the gateway's own key signs, the new one proves that it is there."""
         operator = self.issued[key_digest][1]
         self.people[agent.did] = (agent.did, operator)
-        self.people[ENROLLER.did] = (ENROLLER.did, operator)
+        self.people[ENROLLER.did] = (ENROLLER.did, ENROLLER.did)
         members = {"agent": agent.did, "keyDigest": key_digest}
         body = {**members, "proof": over.pop("proof", enrolment_proof(agent, key_digest))}
         return self.decision("agent.added", ENROLLER, "agent.add", body, members, **over)
@@ -823,10 +823,10 @@ def staffed() -> Ledger:
     ledger.time_ms += 1_000
     ledger.beat(SESSION, activity="building")  # 15
     ask: Json = {"action": "lease.acquire", "resource": "repo:b"}
-    header = ledger.batch(SESSION, ask, {"action": "lease.renew", "leaseId": f"L{held}"},
+    header = ledger.batch(SESSION, ask, {"action": "lease.renew", "leaseId": f"L{held}", "ttlMs": 599_000},
                           {"action": "lease.release", "resource": "repo:b"}, ask)  # 16  # fmt: skip
     first = ledger.answer("lease.granted", header, ledger.new_lease("repo:b"))  # 17
-    ledger.answer("lease.renewed", header, ledger.renewed(held))  # 18
+    ledger.answer("lease.renewed", header, ledger.renewed(held, 599_000))  # 18
     ledger.answer("lease.released", header, ledger.released(SESSION, first))  # 19
     second = ledger.answer("lease.granted", header, ledger.new_lease("repo:b"))  # 20
     ask_free: Json = {"action": "lease.acquire", "resource": "lock:free"}
