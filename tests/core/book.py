@@ -39,7 +39,7 @@ from gateway.core.state import (
 )
 from tests.core.requests import ENROLLER, NOW_MS, ORIGIN, Ask, add, anchor_text, did_of
 from verifier.entries import Leaf, parse_leaf
-from verifier.evidence import check_evidence
+from verifier.evidence import check_command, check_evidence
 from verifier.note import make_vkey
 from verifier.wire import encode_canonical
 
@@ -206,9 +206,14 @@ class Book:
             assert (leaf.seq, leaf.prev, leaf.is_known) == (seq, previous, True)
             assert leaf.time_ms >= time_ms and leaf.epoch >= epoch
             if leaf.entry_type.cause == "request":
-                faults = check_evidence(leaf, self.opening().authorities).faults
-                assert faults == (), (leaf.type, faults)
+                assert self.evidence_faults(leaf) == (), leaf.type
             previous, time_ms, epoch = hashlib.sha256(data).digest(), leaf.time_ms, leaf.epoch
+
+    def evidence_faults(self, leaf: Leaf) -> tuple[tuple[str, str], ...]:
+        """Return what is wrong with the evidence of a leaf; that of a command is its batch's."""
+        if leaf.batch is not None:
+            return check_command(leaf, self.leaf(leaf.batch[0]))
+        return check_evidence(leaf, self.opening().authorities).faults
 
 
 def own_members(leaf: Leaf) -> dict[str, Any]:

@@ -76,7 +76,8 @@ class Hall(Book):
         """Open a session, which has to succeed: its key is that of `name`, the issuers are an agent, an operator, or an
         operator and an agent; `changes` are of the delegation to the session."""
         lent = chain(*issuers, name, at_ms=self.t_ms, **changes)
-        leaf = self.say(open_session(name, lent, **({} if label is None else {"name": label})))
+        named: dict[str, Any] = {} if label is None else {"name": label}
+        leaf = self.say(open_session(name, lent, **named))
         self.names[did_of(name)] = name
         return leaf
 

@@ -16,6 +16,7 @@ from tests.core.hall import Hall
 from tests.core.requests import (
     NOW_MS,
     accept,
+    acquire,
     add,
     did_of,
     enrol,
@@ -365,15 +366,11 @@ def test_every_entry_of_a_sessions_lease_says_when_it_ends_if_nothing_more_is_he
     one.say(set_scheme("op", "doc", "read-safe"))
     other = one.hold("B", "doc:y")
     ticket = one.line("s", "doc:y")
-    told = [one.ask_for("s", "doc:x", ttlMs=3_600_000)]
+    told = [one.ask_for("s", "doc:x")]
     lease_id = told[0].text("leaseId")
-    for act in (
-        lambda: one.ask_for("s", "doc:x", ttlMs=3_600_000),
-        lambda: one.renew("s", lease_id, ttlMs=3_600_000),
-        lambda: one.renew("s", lease_id, mode="read", ttlMs=3_600_000),
-    ):
+    for ask in (acquire("s", "doc:x"), renew("s", lease_id), renew("s", lease_id, mode="read")):
         one.t_ms += 1_000
-        told.append(act())
+        told.append(one.say(ask))
     one.free("B", other)
     told.append(one.claim("s", ticket))
     told.append(give(one, "s", told[3].text("leaseId"), "t", ttlMs=3_600_000))
