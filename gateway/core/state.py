@@ -596,7 +596,7 @@ class View(Protocol):
 class Draft:
     """A view plus the changes decided so far in this batch; the view below is never touched."""
 
-    __slots__ = ("_below", "_changes", "_dismissed", "_near", "_near_below", "_stirred", "_undo", "_view")
+    __slots__ = ("_below", "_changes", "_dismissed", "_filed", "_near", "_near_below", "_stirred", "_undo", "_view")
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -605,6 +605,7 @@ class Draft:
         self._changes: dict[str, Record | None] = {}
         self._undo: list[tuple[str, bool, Record | None]] = []
         self._near = Index()  # what this batch adds to the view's; may name what is gone again
+        self._filed: list[tuple[int, str, str]] = []  # by which change, word and key: a rollback takes it back
         self._stirred: list[Claim] = []
         self._dismissed: list[Dismissal] = []
 
@@ -647,7 +648,12 @@ class Draft:
             filed = terms_of(before)
         for term in terms_of(record):
             if term not in filed:
-                self._near.add(term, key)
+                self._add(term, key)
+
+    def _add(self, term: str, key: str) -> None:
+        if key not in self._near.near(term):
+            self._near.add(term, key)
+            self._filed.append((len(self._undo), term, key))
 
     def _file(self, key: str, record: Session | Agent) -> None:
         """File what is new or comes back under its words; most often an open session just moves on."""
@@ -655,7 +661,7 @@ class Draft:
         if isinstance(before, Session) and isinstance(record, Session) and is_filed_alike(before, record):
             return
         for term in terms_of(record):
-            self._near.add(term, key)
+            self._add(term, key)
 
     def delete(self, key: str) -> None:
         self.put(key, None)
@@ -682,8 +688,14 @@ class Draft:
         return len(self._undo)
 
     def rollback(self, mark: int) -> None:
-        """Forget every change made after `mark`, and dismissals: they are taken after each decision."""
+        """Forget every change made after `mark`, and dismissals: they are taken after each decision.
+
+        Nothing stays filed either: the numbers of what is undone are given to others, who hold other things.
+        """
         self._dismissed.clear()
+        while self._filed and self._filed[-1][0] >= mark:
+            _, term, key = self._filed.pop()
+            self._near.remove(term, key)
         while len(self._undo) > mark:
             key, was_changed, record = self._undo.pop()
             if was_changed:

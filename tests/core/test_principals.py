@@ -30,7 +30,7 @@ from tests.core.requests import (
 from verifier.entries import Leaf
 
 A, B, OP, S, T = (did_of(name) for name in ("A", "B", "op", "s", "t"))
-IDLE_MS = 120_000
+IDLE_MS, HOUR_MS = 120_000, 3_600_000
 
 
 def kind_of(leaf: Leaf) -> str:
@@ -366,14 +366,17 @@ def test_every_entry_of_a_sessions_lease_says_when_it_ends_if_nothing_more_is_he
     one.say(set_scheme("op", "doc", "read-safe"))
     other = one.hold("B", "doc:y")
     ticket = one.line("s", "doc:y")
-    told = [one.ask_for("s", "doc:x")]
+    told = [one.ask_for("s", "doc:x", ttlMs=HOUR_MS)]
     lease_id = told[0].text("leaseId")
-    for ask in (acquire("s", "doc:x"), renew("s", lease_id), renew("s", lease_id, mode="read")):
+    for ask in (
+        acquire("s", "doc:x", ttlMs=HOUR_MS), renew("s", lease_id, ttlMs=HOUR_MS),
+        renew("s", lease_id, mode="read", ttlMs=HOUR_MS),
+    ):  # fmt: skip
         one.t_ms += 1_000
         told.append(one.say(ask))
     one.free("B", other)
     told.append(one.claim("s", ticket))
-    told.append(give(one, "s", told[3].text("leaseId"), "t", ttlMs=3_600_000))
+    told.append(give(one, "s", told[3].text("leaseId"), "t", ttlMs=HOUR_MS))
     assert [kind_of(leaf) for leaf in told] == [
         "lease.granted", "lease.extended", "lease.renewed", "lease.changed", "lease.claimed", "lease.transferred",
     ]  # fmt: skip

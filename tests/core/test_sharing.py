@@ -16,10 +16,10 @@ from gateway.core.state import Delay, Draft, Lease, Parameters, lease_key
 from gateway.core.terms import filed_under, met_by
 from tests.core.book import Shelf, own_members
 from tests.core.hall import Crowd, Hall
-from tests.core.requests import NOW_MS, acquire, did_of, release, renew, set_scheme
+from tests.core.requests import NOW_MS, acquire, batch, did_of, release, renew, set_scheme
 from verifier.entries import MODES, key_of, overlaps
 
-A, B = did_of("A"), did_of("B")
+A, B, C = did_of("A"), did_of("B"), did_of("C")
 
 
 def hall(scheme: str, class_name: str, **members: Any) -> Hall:
@@ -328,9 +328,22 @@ def test_a_draft_finds_what_it_has_put_once_and_what_it_rolled_back_never() -> N
     assert sorted(draft.near("<repo:a/")) == [lease_key("L1"), lease_key("L2")]
     assert list(draft.near("=repo:c")) == [lease_key("L2")]
     draft.rollback(mark)
-    assert [key for key in draft.near("<repo:a/") if draft.get(key)] == [lease_key("L1")]
+    assert list(draft.near("<repo:a/")) == [lease_key("L1")]
+    assert list(draft.near("=repo:c")) == []
     draft.delete(lease_key("L1"))
     assert not any(draft.get(key) for key in draft.near("<repo:a/"))
+
+
+def test_a_number_that_a_refused_batch_gave_back_is_another_lease_and_found_as_such() -> None:
+    """All at once: the next command's lease has the number of one that was undone, and stands on other names."""
+    one = hall("win", "exclusive", isFolding=True)
+    one.hold("B", "repo:held")
+    mark = len(one.leaves)
+    undone = batch("A", acquire("A", "win:x"), acquire("A", "repo:held"), isAtomic=True)
+    one.run(one.t_ms, undone, acquire("C", "repo:free"), acquire("B", "win:x"), release("A", "repo:free"))
+    assert one.types(mark) == ["batch.refused", "lease.granted", "lease.granted", "release.refused"]
+    assert one.leaf(mark + 3).value["holder"] == C
+    assert one.audited() == []
 
 
 def test_what_was_put_and_taken_away_is_told_once() -> None:
