@@ -48,11 +48,6 @@ async def memory(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-def body(answer: Answer) -> bytes:
-    """Return what the door would send."""
-    return receipts.answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
-
-
 class Gate:
     """Holds the commit thread at a method of the store until opened."""
 
@@ -98,7 +93,7 @@ async def test_a_retry_gets_the_same_bytes_also_after_a_restart_and_after_a_cras
         for one, answer in zip(asked, first, strict=True):
             again = await world.ask(one.again())
             assert again == replace(answer, is_replay=True)
-            assert body(again) == body(answer)
+            assert again.body() == answer.body()
 
     await retry()
     assert len(world.leaves()) == size
@@ -114,7 +109,7 @@ async def test_a_retry_gets_the_same_bytes_also_after_a_restart_and_after_a_cras
 async def test_a_repeat_inside_one_batch_is_one_entry_and_equal_answers(world: World) -> None:
     asked = acquire("A", FILE)
     answers = await asyncio.gather(*(world.ask(asked.again()) for _ in range(5)))
-    assert {body(answer) for answer in answers} == {body(answers[0])}
+    assert {answer.body() for answer in answers} == {answers[0].body()}
     assert sorted(answer.is_replay for answer in answers) == [False] + [True] * 4
     assert world.types(6) == ["lease.granted"]
     world.audit()
@@ -515,7 +510,7 @@ async def test_a_command_and_its_repeat_that_were_put_back_are_one_entry(world: 
     asked = acquire("B", FILE)
     answers = await asyncio.gather(*burst.ask(), world.ask(asked), world.ask(asked.again()))
     assert ([answer.is_replay for answer in answers[3:]], batches_of(answers)) == ([False, True], [3, 2])
-    assert body(answers[3]) == body(answers[4])
+    assert answers[3].body() == answers[4].body()
     world.audit()
 
 

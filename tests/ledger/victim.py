@@ -14,8 +14,7 @@ from pathlib import Path
 
 from gateway.clock import Clock
 from gateway.core.state import Ticket
-from gateway.ledger import receipts
-from tests.core.requests import Ask, acquire, cancel, claim, did_of, release
+from tests.core.requests import Ask, acquire, batch, cancel, chain, claim, did_of, open_session, release
 from tests.world import StillClock, World
 
 AGENTS = ("A", "B", "C", "D", "E", "F")
@@ -34,7 +33,8 @@ class RealClock(StillClock):
 
 
 async def client(world: World, name: str, prefix: str) -> None:
-    """Take, stand in line, claim, leave and give back, in any order, with keys that are never used twice."""
+    """Take, stand in line, claim, leave and give back, one by one or many at once, in any order, with keys that are
+    never used twice."""
     dice = random.Random(prefix)
     step = 0
     while True:
@@ -42,8 +42,7 @@ async def client(world: World, name: str, prefix: str) -> None:
         ask = any_ask(world, name, dice)
         ask = ask.but(idempotency_key=f"{prefix}-{step}", nonce=f"{prefix}-{step}-".ljust(24, "x"))
         answer = await world.ask(ask)
-        body = receipts.answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
-        text = base64.b64encode(body).decode()
+        text = base64.b64encode(answer.body()).decode()
         sys.stdout.write(f"{ask.key.did} {ask.idempotency_key} {answer.status} {text}\n")
         sys.stdout.flush()
 
@@ -54,9 +53,20 @@ def any_ask(world: World, name: str, dice: random.Random) -> Ask:
     mine = [ticket for ticket in mine if ticket.actor == did_of(name)]
     if mine and dice.random() < 0.5:
         return (claim if dice.random() < 0.9 else cancel)(name, dice.choice(mine).ticket_id, at_ms=at_ms)
+    if dice.random() < 0.25:
+        free = [(release if dice.random() < 0.5 else acquire)(name, one) for one in dice.sample(RESOURCES, 3)]
+        return batch(name, *free, at_ms=at_ms, isAtomic=dice.random() < 0.3)
     if dice.random() < 0.5:
         return release(name, resource, at_ms=at_ms)
     return acquire(name, resource, at_ms=at_ms, wait=dice.random() < 0.5)
+
+
+async def session(world: World, agent: str, prefix: str) -> None:
+    """Open a session of an agent and let it do what a client does."""
+    name, at_ms = f"{agent}-{prefix}", world.clock.now_ms()
+    lent = {"notBeforeMs": at_ms - 60_000, "expiresAtMs": at_ms + 86_400_000}
+    await world.ask(open_session(name, chain(agent, name, **lent), at_ms=at_ms))
+    await client(world, name, prefix)
 
 
 async def main(folder: Path, number: int) -> None:
@@ -65,7 +75,8 @@ async def main(folder: Path, number: int) -> None:
     print("ready", flush=True)
     async with asyncio.TaskGroup() as group:
         for at, name in enumerate(AGENTS * 2):
-            group.create_task(client(world, name, f"{number}-{at}"))
+            act = client if at < len(AGENTS) else session
+            group.create_task(act(world, name, f"{number}-{at}"))
 
 
 if __name__ == "__main__":
