@@ -14,7 +14,9 @@ from tests.verifier.maker import ALICE, BOB, CAROL, Json, Key
 
 FIRST = 6
 NUMBERS = {
-    "operator_required": 105, "agent_not_found": 106,
+    "operator_required": 105, "agent_not_found": 106, "outside_scope": 118, "operator_not_found": 122,
+    "operator_last": 123, "key_taken": 124, "apikey_not_found": 125, "apikey_known": 126, "apikey_used": 127,
+    "session_unknown": 128, "session_not_yours": 129, "session_required": 130, "lease_returned": 418,
     "name_not_allowed": 301, "mode_not_allowed": 302, "scheme_busy": 303,
     "ledger_disputed": 401, "lease_unknown": 402, "lease_not_yours": 403, "lease_released": 404, "lease_expired": 405,
     "lease_mismatch": 406, "not_holder": 407, "lease_held": 408, "lease_broken": 410, "lease_transferred": 411,
@@ -79,6 +81,18 @@ class Scene(maker.Ledger):
 
     def remove_ticket(self, ticket: int, reason: str) -> int:
         return self.waiting("wait.removed", ticket, reason=reason)
+
+    def leave(self, session: Key, *leases: int, tickets: tuple[int, ...] = (), by: Key | None = None) -> int:
+        """A session is closed and gives back these tickets and leases; return the seq of the close."""
+        closed = self.close(session, by, leases=len(leases), tickets=len(tickets))
+        self.give_back(closed, *leases, tickets=tickets)
+        return closed
+
+    def give_back(self, cause: int, *leases: int, tickets: tuple[int, ...] = ()) -> None:
+        for ticket in tickets:
+            self.remove_ticket(ticket, "holder_gone")
+        for lease in leases:
+            self.returned(lease, cause)
 
     def resume(self, ticket: int) -> int:
         return self.waiting("wait.resumed", ticket)

@@ -16,7 +16,8 @@ from tests.verifier.maker import ALICE, BOB, LOG, OPERATOR, ORIGIN, STRANGER, Le
 from verifier.keyring import open_keyring
 from verifier.replay.judged import judge_afar
 from verifier.replay.ledger import check_ledger
-from verifier.replay.relations import Relations, _Once
+from verifier.replay.once import Once
+from verifier.replay.relations import Relations
 from verifier.replay.source import open_source, tile_path
 from verifier.verdict import Report
 
@@ -261,7 +262,8 @@ def removed_acts(ledger: Ledger) -> None:
 
 
 def agent_adds_agent(ledger: Ledger) -> None:
-    ledger.add(STRANGER, by=ALICE)
+    """The leaf says that ALICE answers for herself, as an operator would."""
+    ledger.add(STRANGER, by=ALICE, change=lambda leaf: leaf.update(onBehalfOf=ALICE.did))
 
 
 def time_backwards(ledger: Ledger) -> None:
@@ -328,8 +330,8 @@ LIES: list[tuple[Callable[[Ledger], Any], list[tuple[int, int | None, str]]]] = 
     (evidence_missing, [(10, 5, "evidence_missing")]),
     (evidence_malformed, [(10, 5, "evidence_malformed")]),
     (stranger_acts, [(10, 5, "agent_unknown")]),
-    (removed_acts, [(10, 6, "agent_unknown")]),
-    (agent_adds_agent, [(10, 5, "operator_required")]),
+    (removed_acts, [(10, 6, "agent_removed")]),
+    (agent_adds_agent, [(10, 5, "on_behalf_wrong"), (10, 5, "operator_required")]),
     (time_backwards, [(9, 5, "time_backwards")]),
     (epochs_interleaved, [(9, 7, "epoch_wrong"), (9, 8, "epoch_wrong")]),
     (epoch_skipped, [(9, 5, "epoch_wrong")]),
@@ -356,7 +358,8 @@ def test_what_is_allowed_though_it_looks_like_a_lie() -> None:
     ledger.grant(OPERATOR, "lock:c")
     ledger.time_ms += 86_400_000
     ledger.grant(ALICE, "lock:d", idempotencyKey="once", nonce="n" * 22)
-    ledger.remove(ALICE)
+    ledger.expire(5)
+    ledger.returned(8, ledger.remove(ALICE))
     ledger.add(ALICE)
     ledger.grant(ALICE, "lock:e")
     assert of_ledger(ledger) == []
@@ -381,9 +384,11 @@ def test_under_dev_too_a_key_acts_only_while_an_operator_has_added_it() -> None:
     ledger.grant(STRANGER, "lock:a")
     ledger.add(STRANGER)
     ledger.grant(STRANGER, "lock:b")
-    ledger.remove(STRANGER)
+    removed = ledger.remove(STRANGER)
+    ledger.returned(1, removed)
+    ledger.returned(3, removed)
     ledger.grant(STRANGER, "lock:c")
-    assert of_ledger(ledger) == [(10, 1, "agent_unknown"), (10, 5, "agent_unknown")]
+    assert of_ledger(ledger) == [(10, 1, "agent_unknown"), (10, 7, "agent_removed")]
 
 
 def test_an_unknown_type_ends_the_check_there_and_is_no_lie() -> None:
@@ -459,7 +464,7 @@ def test_a_checkpoint_of_another_pinned_log_is_no_checkpoint_of_this_ledger() ->
 
 def test_what_must_not_come_again_is_forgotten_when_it_may() -> None:
     """Memory follows live state: a year of nonces leaves only those of the last minutes."""
-    once = _Once(1_000)
+    once = Once(1_000)
     for time_ms in range(0, 100_000, 10):
         assert not once.is_again(f"nonce {time_ms}", time_ms, time_ms + 500)
         assert once.is_again(f"nonce {time_ms}", time_ms, time_ms + 500)

@@ -360,7 +360,8 @@ def offered_with_an_old_token(ledger: Scene) -> None:
 
 
 def break_without_an_operator(ledger: Scene) -> None:
-    ledger.broken(ledger.grant(ALICE, "lock:a"), by=BOB)
+    """The leaf says that BOB answers for himself, as an operator would."""
+    ledger.broken(ledger.grant(ALICE, "lock:a"), by=BOB, change=edit(onBehalfOf=BOB.did))
 
 
 def break_repeated_for_no_break(ledger: Scene) -> None:
@@ -461,7 +462,7 @@ LIES: list[tuple[Tell, Found, dict[str, int]]] = [
     (transfer_past_the_givers_other_lease, [(9, "double_grant")], {}),
     (offered_by_another, [(7, "refusal_due")], {}),
     (offered_with_an_old_token, [(7, "refusal_due")], {}),
-    (break_without_an_operator, [(7, "operator_required")], {}),
+    (break_without_an_operator, [(7, "operator_required"), (7, "on_behalf_wrong")], {}),
     (break_repeated_for_no_break, [(8, "citation_wrong")], {}),
     (break_refused_for_the_right_token, [(7, "refusal_wrong")], {}),
     (break_hides_who_holds, [(7, "conflict_wrong"), (7, "holder_wrong")], {}),

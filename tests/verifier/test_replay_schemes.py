@@ -94,7 +94,7 @@ def set_by_an_agent(ledger: Scene) -> None:
     values = {"isFolding": False, "isUnicode": False, "lockDelayMs": 0, "maxHoldMs": 3_600_000}
     body: Json = {"name": "doc", "class": "read-safe"}
     said = {**body, **values, "unicodeVersion": "14.0.0"}
-    ledger.decision("scheme.set", ALICE, "scheme.set", body, said)
+    ledger.decision("scheme.set", ALICE, "scheme.set", body, said, change=edit(onBehalfOf=ALICE.did))
 
 
 def a_duration_made_up(ledger: Scene) -> None:
@@ -159,7 +159,7 @@ def changed_before_what_was_over_had_ended(ledger: Scene) -> None:
 
 LIES: list[tuple[Tell, Found]] = [
     (class_flipped_and_back, [(7, "scheme_busy"), (9, "scheme_busy")]),
-    (set_by_an_agent, [(6, "operator_required")]),
+    (set_by_an_agent, [(6, "operator_required"), (6, "on_behalf_wrong")]),
     (a_duration_made_up, [(6, "scheme_wrong")]),
     (busy_with_nothing, [(7, "refusal_wrong")]),
     (busy_with_the_same, [(7, "refusal_wrong")]),

@@ -22,8 +22,11 @@ def overdue_faults(state: State, line: Line, name: str, leaf: Leaf, entry: Judge
     if state.now_ms < state.holiday_ms:
         return
     asked = rows_of(entry.asked["commands"]) if name.startswith("batch.") and entry.asked is not None else [leaf.value]
+    gone = _ended_by(state, name, leaf)
+    if gone:
+        yield from _gone_faults(state, gone)
     if state.people.open:
-        yield from _session_faults(state, name, leaf, asked)
+        yield from _session_faults(state, leaf, asked, gone)
     if name.startswith("scheme."):
         yield from _scheme_faults(state, leaf.text("name"))
         return
@@ -57,27 +60,27 @@ def _scheme_faults(state: State, name: str) -> Faults:
         yield "resumption_missing", "a reservation in this scheme was over, and its wait.resumed comes first (23.8)"
 
 
-def _session_faults(state: State, name: str, leaf: Leaf, asked: list[JsonObject]) -> Faults:
-    """A session is touched with anything of its own, by its own request, and by what ends it.
+def _gone_faults(state: State, gone: list[str]) -> Faults:
+    """What ends somebody touches all that they have."""
+    if not all(state.is_live(lease) for did in gone for lease in state.leases_of.get(did, ())):
+        yield "expiry_missing", "a lease of whom this ends was over, and its lease.expired comes first (7.7)"
+    if not all(state.is_live(ticket) for did in gone for ticket in state.tickets_of.get(did, ())):
+        yield "removal_missing", "a ticket of whom this ends was over, and its wait.removed comes first (23.3)"
 
-    What ends it touches all that it holds.
-    """
-    gone = _ended_by(state, name, leaf)
+
+def _session_faults(state: State, leaf: Leaf, asked: list[JsonObject], gone: list[str]) -> Faults:
+    """A session is touched with anything of its own, by its own request, and by what ends it."""
     keys = tuple(key for one in asked for key in _touched(state, one))
     touched = {leaf.actor, *gone}
     touched.update(it.actor for key in keys for it in state.leases.near(key))
     touched.update(it.actor for key in keys for it in state.tickets.near(key))
-    if name.startswith("scheme."):
+    if leaf.action == "scheme.set":
         scheme = leaf.text("name")
         things: list[Lease | Ticket] = [*state.lease.values(), *state.ticket.values()]
         touched.update(it.actor for it in things if scheme in map(scheme_of, it.keys))
     found = (state.people.sessions.get(did) for did in touched)
     if any(it is not None and it.ended_seq is None and state.now_ms >= it.due_at_ms for it in found):
         yield "ending_missing", "a session that this touches was over, and its session.ended comes first (29.2)"
-    if not all(state.is_live(lease) for did in gone for lease in state.leases_of.get(did, ())):
-        yield "expiry_missing", "a lease of whom this ends was over, and its lease.expired comes first (7.7)"
-    if not all(state.is_live(ticket) for did in gone for ticket in state.tickets_of.get(did, ())):
-        yield "removal_missing", "a ticket of whom this ends was over, and its wait.removed comes first (23.3)"
 
 
 def _ended_by(state: State, name: str, leaf: Leaf) -> list[str]:

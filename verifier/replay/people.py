@@ -87,7 +87,7 @@ class People:
         self.open: dict[int, Session] = {}
         self.of: dict[str, dict[Session, None]] = {}  # by principal, the open ones
         self.used: dict[str, int] = {}  # by trial agent, how many entries it caused
-        self.labels: dict[str, str] = {}  # the last label of each agent, also of a removed one: its lease may live on
+        self.labels: dict[str, str] = {}  # the last label of each agent
         self._forgettable: list[tuple[int, int, str]] = []  # a heap: from when on, openedSeq, DID
 
     @property

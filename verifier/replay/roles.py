@@ -146,6 +146,7 @@ def _removed(state: State, leaf: Leaf) -> None:
     agent = state.people.agents.get(leaf.text("agent"))
     if agent is not None:
         agent.is_removed = True
+        state.people.labels.pop(leaf.text("agent"), None)
 
 
 def _operator_added(state: State, leaf: Leaf) -> None:
