@@ -153,7 +153,11 @@ class Buckets:
         return min(self._burst, level + (now_s - seen_s) * self._rate_per_s)
 
     def _forget(self, now_s: float) -> None:
-        """Drop the full buckets; if strangers fill the table with others, drop the older half: they gain one burst."""
-        self._levels = {who: row for who, row in self._levels.items() if self._level(who, now_s) < self._burst}
-        if len(self._levels) > PRINCIPALS_MAX // 2:
-            self._levels = dict(list(self._levels.items())[len(self._levels) // 2 :])
+        """Drop the full buckets; if strangers fill the table with others, drop the half that has most left, who gain
+        least by it: neither a debt nor an empty bucket is forgotten because of a crowd."""
+        levels = {who: self._level(who, now_s) for who in self._levels}
+        if sum(level < self._burst for level in levels.values()) <= PRINCIPALS_MAX // 2:
+            self._levels = {who: row for who, row in self._levels.items() if levels[who] < self._burst}
+            return
+        newest_first = sorted(reversed(self._levels), key=levels.__getitem__)
+        self._levels = {who: self._levels[who] for who in reversed(newest_first[: len(newest_first) // 2])}

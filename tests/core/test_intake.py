@@ -19,6 +19,7 @@ from gateway.core.intake import (
     Rejection,
     SignedRequest,
     check_ttl,
+    commands_of,
     intake,
     intake_read,
     is_inside_window,
@@ -35,15 +36,22 @@ from tests.core.requests import (
     acquire,
     add,
     anchor_text,
+    ask,
+    batch,
+    chain,
+    delegated,
     did_of,
     digest_of,
     key_of,
+    open_session,
+    proof_of,
     read,
     release,
     renew,
+    statement,
 )
 from verifier.did import encode_did
-from verifier.entries import MemberError, check_body
+from verifier.entries import BATCH_BODY_BYTES_MAX, MemberError, check_body
 from verifier.sig import SMALL_ORDER
 from verifier.wire import BODY_BYTES_MAX
 
@@ -272,8 +280,74 @@ def test_what_is_wrong_is_turned_away_by_name(make: Callable[[], RawRequest], co
     assert rejected(make()) == (code, REJECTIONS[code])
 
 
+# Of requests that bring a signature of somebody else along; what has no signature is the bearer door's.
+BROUGHT: list[tuple[str, str, Callable[[], Ask], str]] = [
+    ("an enrolment that another key proved", "agent.add", lambda: enrolment("new", proof=proof_of("other", DIGEST)),
+     "proof_invalid"),
+    ("a proof for another API key", "agent.add", lambda: enrolment("new", proof=proof_of("new", "b" * 64)),
+     "proof_invalid"),
+    ("delegations to another key", "session.open", lambda: open_session("S2", chain("A", "S1")), "delegation_invalid"),
+    ("a statement that somebody else signed", "session.open",
+     lambda: open_session("S1", [delegated("B", statement("A", "S1"))]), "delegation_invalid"),
+    ("statements in the wrong order", "session.open", lambda: open_session("S1", chain("op", "A", "S1")[::-1]),
+     "delegation_invalid"),
+    ("a statement of another shape", "session.open",
+     lambda: open_session("S1", [delegated("A", {**statement("A", "S1"), "colour": "red"})]), "delegation_invalid"),
+    ("more statements than a body may have", "session.open", lambda: open_session("S1", chain("A", "S1") * 4),
+     "member_invalid"),
+]  # fmt: skip
+DIGEST = "a" * 64
+
+
+def enrolment(agent: str, *, proof: str) -> Ask:
+    return ask("agent.add", "enroller", agent=did_of(agent), keyDigest=DIGEST, proof=proof)
+
+
+@pytest.mark.parametrize(("action", "make", "code"), [row[1:] for row in BROUGHT], ids=[row[0] for row in BROUGHT])
+def test_what_others_signed_is_judged_too(action: str, make: Callable[[], Ask], code: str) -> None:
+    assert rejected(make().raw(), action) == (code, REJECTIONS[code])
+
+
+def test_a_session_comes_with_what_it_was_lent() -> None:
+    request = take(open_session("S1", chain("op", "A", "S1", verbs=["lease"])).raw(), "session.open")
+    assert [(one.iss, one.sub, one.verbs) for one in request.delegations] == [
+        (did_of("op"), did_of("A"), ("lease", "transfer")), (did_of("A"), did_of("S1"), ("lease",)),
+    ]  # fmt: skip
+    assert take(plain().raw()).delegations == ()
+
+
+def test_an_enrolment_that_the_new_key_proved_passes() -> None:
+    assert take(enrolment("new", proof=proof_of("new", DIGEST)).raw(), "agent.add").body["agent"] == did_of("new")
+
+
 def test_every_code_of_the_table_has_a_case() -> None:
-    assert {code for *_, code in REJECTED} == set(REJECTIONS)
+    cases = {code for *_, code in REJECTED} | {code for *_, code in BROUGHT}
+    assert cases == set(REJECTIONS) - {"token_invalid"}
+
+
+def test_only_a_batch_may_be_longer_than_other_bodies() -> None:
+    """Each command is small, and there are many."""
+    commands = [acquire("A", f"repo:{'q' * 100}/{number}") for number in range(200)]
+    made = batch("A", *commands)
+    assert BODY_BYTES_MAX < len(made.body)
+    assert len(json.dumps(made.body.decode())) <= BATCH_BODY_BYTES_MAX
+    assert len(commands_of(take(made.raw(), "batch.submit"))) == 200
+    longer = batch("A", *[acquire("A", f"repo:{'q' * 200}/{number}") for number in range(200)])
+    assert rejected(longer.raw(), "batch.submit") == ("body_too_large", 413)
+    padded = acquire("A", "repo:x").body + b" " * BODY_BYTES_MAX
+    assert rejected(plain().but(body=padded).raw()) == ("body_too_large", 413)
+
+
+@pytest.mark.parametrize("count", [0, 257])
+def test_a_batch_has_1_to_256_commands(count: int) -> None:
+    made = batch("A", *[release("A", "a:b") for _ in range(count)])
+    assert rejected(made.raw(), "batch.submit") == ("member_invalid", 400)
+
+
+def test_a_fault_in_a_batch_says_in_which_command() -> None:
+    made = batch("A", acquire("A", "a:b"), acquire("A", "a:c", ttlMs=1))
+    with pytest.raises(Rejection, match=r"commands\[1\].*ttlMs"):
+        take(made.raw(), "batch.submit")
 
 
 def test_the_size_of_a_body_counts_as_a_json_string() -> None:

@@ -27,10 +27,10 @@ from verifier.note import is_signed_once
 from verifier.receipt import check_receipt
 
 FILES = [
-    "keys/log.key", "keys/log.pass", "keys/receipt.key", "keys/receipt.pass", "ledger.sqlite3", "operator/agent.key",
-    "operator/agent.pass", "operator/gateway.json", "operator/keys.note", "operator/root.vkey", "public/did.json",
-    "public/jwks.json", "public/keys.note", "public/policy.txt", "public/root.vkey", "public/vkeys.txt",
-    "root/root.key", "root/root.pass", "tallystick.json",
+    "keys/enroller.key", "keys/enroller.pass", "keys/log.key", "keys/log.pass", "keys/receipt.key", "keys/receipt.pass",
+    "ledger.sqlite3", "operator/agent.key", "operator/agent.pass", "operator/gateway.json", "operator/keys.note",
+    "operator/root.vkey", "public/did.json", "public/jwks.json", "public/keys.note", "public/policy.txt",
+    "public/root.vkey", "public/vkeys.txt", "root/root.key", "root/root.pass", "tallystick.json",
 ]  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def test_secrets_are_for_their_owner_only(tmp_path: Path) -> None:
     init(folder)
     assert folder.stat().st_mode & 0o077 == 0
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in folder.rglob("*.key")} == {
-        "log.key": "0o600", "receipt.key": "0o600", "root.key": "0o600", "agent.key": "0o600",
+        "log.key": "0o600", "receipt.key": "0o600", "enroller.key": "0o600", "root.key": "0o600", "agent.key": "0o600",
     }  # fmt: skip
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.rglob("*.pass"))
 

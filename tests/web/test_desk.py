@@ -247,7 +247,10 @@ def waiting_desk(events: list[str]) -> tuple[Desk, Sequencer]:
         "T7", WORKER.did, WORKER.did, WORKER.did, ("lock:x",), "write", 30_000, 7, NOW_MS,
         poll_by_ms=NOW_MS + 30_000, give_up_by_ms=NOW_MS + 3_600_000,
     )  # fmt: skip
-    sequencer.records |= {agent_key(WORKER.did): Agent(WORKER.did, None, 1, None, OPERATOR.did), ticket_key("T7"): ticket}
+    sequencer.records |= {
+        agent_key(WORKER.did): Agent(WORKER.did, None, 1, None, OPERATOR.did),
+        ticket_key("T7"): ticket,
+    }
     behind: Any = sequencer
     return Desk(behind, LEDGER, Limiter(events), None), sequencer
 

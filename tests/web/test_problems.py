@@ -1,16 +1,21 @@
 """Every way to be turned away, through a real socket: right code, right status, the whole problem and nothing else."""
 
 import gzip
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.client.delegation import delegate
 from gateway.core.intake import REJECTIONS
 from gateway.core.refusal import TABLE
 from gateway.web.problem import ACCEPT_SIGNATURE, ROWS
 from keys.signing import SigningKey
-from tests.web.world import AUTHORITY, ORIGIN, Message, Reply, World
+from tests.web.world import AUTHORITY, ORIGIN, Message, Reply, World, make, world
+from tests.world import StillClock
+from verifier.delegation import statement_bytes
 from verifier.did import encode_did
 from verifier.request import content_digest
 from verifier.wire import encode_base64
@@ -95,6 +100,18 @@ BENT: dict[str, Bend] = {
     "actor_mismatch": lambda w, k: acquire(w, k, actorDid=SigningKey.generate().did),
     "wrong_ledger": lambda w, k: acquire(w, k, ledger="gateway.example/other"),
     "wrong_anchor": lambda w, k: acquire(w, k, anchor=w.newcomers_anchor.replace("/main", "/other")),
+    "delegation_invalid": lambda w, k: w.signed(
+        k, "session.open", delegations=[w.delegation(w.operator, SigningKey.generate().did).row]
+    ),
+    "proof_invalid": lambda w, k: w.signed(
+        w.operator, "agent.add", agent=k.did, keyDigest="a" * 64, proof=encode_base64(k.sign(b"something else"))
+    ),
+    "token_invalid": lambda w, k: Message(
+        "POST",
+        acquire(w, k).target,
+        (("host", AUTHORITY), ("content-type", "application/json"), ("authorization", "Bearer tsk_live_x")),
+        acquire(w, k).body,
+    ),
 }
 
 
@@ -167,9 +184,91 @@ async def test_an_idempotency_key_belongs_to_one_request(public: World) -> None:
 
 
 def test_every_refusal_without_a_receipt_has_a_scene_here() -> None:
-    assert {row.name for row in TABLE if not row.is_receipted} == {
+    here = {
         "outside_window", "agent_unknown", "agent_removed", "unknown_history", "nonce_reused", "idempotency_mismatch",
     }  # fmt: skip
+    assert {row.name for row in TABLE if not row.is_receipted} == here | set(OPENINGS) | {
+        "session_expired", "session_ended", "operator_removed", "trial_over", "trial_used_up", "too_many_sessions",
+    }  # fmt: skip  # those are met where sessions and trials are
+
+
+async def lent(world: World) -> Message:
+    """Return the opening of a session that an enrolled agent lets act."""
+    key = SigningKey.generate()
+    row = world.delegation(await world.agent("worker"), key.did).row
+    return world.signed(key, "session.open", delegations=[row])
+
+
+async def wrong_ledger(world: World) -> Message:
+    key = SigningKey.generate()
+    row = delegate(await world.agent("worker"), key.did, origin="other.example/x", now_ms=world.now_ms).row
+    return world.signed(key, "session.open", delegations=[row])
+
+
+async def through(world: World, *, may_delegate: bool, issuer: str = "op", **changes: Any) -> Message:
+    """Return the opening of a session by a chain of two, over the agent `worker`."""
+    agent, key = await world.agent("worker"), SigningKey.generate()
+    first = world.operator if issuer == "op" else await world.agent(issuer)
+    above = world.delegation(first, agent.did, may_delegate=may_delegate, resources=("lock:x/**",))
+    said: dict[str, Any] = {**above.row["statement"], "iss": agent.did, "sub": key.did, "parent": above.says.digest}  # type: ignore[dict-item]
+    said |= {"maxDepth": 0, **changes}
+    signature = encode_base64(agent.sign(statement_bytes(said)))
+    return world.signed(key, "session.open", delegations=[above.row, {"statement": said, "signature": signature}])
+
+
+async def from_removed(world: World) -> Message:
+    message = await lent(world)
+    assert (await world.ask("op", "agent.remove", agent=world.agents["worker"].did)).status == 200
+    return message
+
+
+async def again(world: World) -> Message:
+    agent = await world.agent("worker")
+    key = await world.session(agent)
+    return world.signed(key, "session.open", delegations=[world.delegation(agent, key.did).row])
+
+
+OPENINGS: dict[str, tuple[Callable[[World], Awaitable[Message]], int]] = {
+    "delegation_wrong_ledger": (wrong_ledger, 403),
+    "delegation_too_deep": (lambda w: through(w, may_delegate=False), 403),
+    "delegation_wider": (lambda w: through(w, may_delegate=True, resources=["lock:y"]), 403),
+    "delegation_longer": (lambda w: through(w, may_delegate=True, expiresAtMs=w.now_ms + 7_200_000), 403),
+    "delegation_expired": (lambda w: through(w, may_delegate=True, expiresAtMs=w.now_ms - 1_000), 403),
+    "issuer_unknown": (lambda w: through(w, may_delegate=True, issuer="other"), 403),
+    "issuer_removed": (from_removed, 403),
+    "session_taken": (again, 409),
+}
+
+
+@pytest.mark.parametrize("code", OPENINGS)
+async def test_a_session_that_may_not_open_leaves_no_entry(public: World, code: str) -> None:
+    prepare, status = OPENINGS[code]
+    message = await prepare(public)
+    size = public.gateway.house.sequencer.confirmed.size
+    check_problem(await public.send(message), code, status, "number", "retry")
+    assert public.gateway.house.sequencer.confirmed.size == size
+
+
+async def test_one_session_too_many_is_refused_until_another_ends(tmp_path: Path) -> None:
+    made = make(tmp_path / "data", sessions_per_principal=2)
+    async with world(tmp_path / "data", made) as place:
+        agent = await place.agent("worker")
+        keys = [await place.session(agent) for _ in range(2)]
+        check_problem(await place.send(await lent(place)), "too_many_sessions", 429, "number", "retry")
+        assert (await place.ask("worker", "session.close", session=keys[0].did)).status == 200
+        assert (await place.send(await lent(place))).status == 200
+
+
+async def test_a_silent_session_has_ended(tmp_path: Path) -> None:
+    """And when its delegation is over as well, nobody remembers it."""
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made, StillClock(int(time.time() * 1_000))) as place:
+        assert place.clock is not None
+        key = await place.session(await place.agent("worker"), ttl_ms=600_000)
+        place.clock.advance(120_000)
+        check_problem(await place.send(acquire(place, key)), "session_ended", 403, "number", "retry")
+        place.clock.advance(480_000)
+        check_problem(await place.send(acquire(place, key)), "agent_unknown", 401, "number", "retry")
 
 
 async def test_a_compressed_body_is_refused_before_it_is_inflated(public: World) -> None:

@@ -72,7 +72,7 @@ async def test_under_load_a_scene_is_made_once_in_a_while_and_nobody_sees_less_t
     for number in range(20):
         stage.move_head()
         did = f"did:{number}"
-        stage.shelf.records[agent_key(did)] = Agent(did, None, number, None)
+        stage.shelf.records[agent_key(did)] = Agent(did, None, number, None, "did:op")
         rows = json.loads(await stage.scenes.agents())["agents"]
         assert [row["addedSeq"] for row in rows] == list(range(number + 1))
     assert stage.shelf.scans == 20

@@ -14,13 +14,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.app import Gateway, running
+from gateway.client.delegation import Scope, SignedDelegation, delegate
 from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
 from gateway.config import Settings
 from gateway.core.state import Parameters
-from gateway.initialise import LEDGER_FILE, Made, Plan, initialise
+from gateway.initialise import CUSTODY_FOLDER, LEDGER_FILE, Made, Plan, initialise
 from gateway.store.sqlite import Reader
-from keys.files import load_key
+from keys.files import load_key, new_key_in
 from keys.signing import SigningKey
+from keys.token import digest_of, new_token
+from tests.world import StillClock
+from verifier.delegation import enrolment_bytes
 from verifier.entries import ACTION_PATHS, parse_leaf
 from verifier.keyring import Keyring, open_keyring
 from verifier.replay.ledger import check_ledger
@@ -80,6 +84,12 @@ class World:
     operator: SigningKey
     keyring: Keyring
     agents: dict[str, SigningKey] = field(default_factory=dict)
+    clock: StillClock | None = None
+
+    @property
+    def now_ms(self) -> int:
+        """What a signer's clock shows."""
+        return self.clock.now_ms() if self.clock else int(time.time() * 1_000)
 
     @property
     def newcomers_anchor(self) -> str:
@@ -119,7 +129,7 @@ class World:
             idempotency_key or new_idempotency_key(),
         )
         fields = sign_request(
-            draft, key, created_s=created_s or int(time.time()), nonce=nonce or new_nonce(), life_s=life_s
+            draft, key, created_s=created_s or self.now_ms // 1_000, nonce=nonce or new_nonce(), life_s=life_s
         )
         return Message("POST", draft.path, tuple(fields.items()), draft.body or b"")
 
@@ -135,8 +145,70 @@ class World:
     ) -> Message:
         path, _, query = target.partition("?")
         draft = Draft(method, AUTHORITY, path, query, anchor or self.newcomers_anchor)
-        fields = sign_request(draft, key, created_s=created_s or int(time.time()), nonce=new_nonce(), life_s=life_s)
+        fields = sign_request(draft, key, created_s=created_s or self.now_ms // 1_000, nonce=new_nonce(), life_s=life_s)
         return Message(method, target, tuple(fields.items()))
+
+    def delegation(
+        self,
+        issuer: SigningKey,
+        subject: str,
+        *,
+        parent: SignedDelegation | None = None,
+        ttl_ms: int = 3_600_000,
+        resources: tuple[str, ...] | None = None,
+        may_delegate: bool = False,
+    ) -> SignedDelegation:
+        """Let a key act for another one."""
+        scope = None if resources is None else Scope(resources=resources)
+        return delegate(
+            issuer, subject, origin=ORIGIN, now_ms=self.now_ms, ttl_ms=ttl_ms, scope=scope, parent=parent,
+            may_delegate=may_delegate,
+        )  # fmt: skip
+
+    async def session(self, issuer: SigningKey, **options: Any) -> SigningKey:
+        """Return the key of a new session that `issuer` lets act."""
+        key = SigningKey.generate()
+        row = self.delegation(issuer, key.did, **options).row
+        reply = await self.send(self.signed(key, "session.open", delegations=[row]))
+        assert reply.status == 200, reply.body
+        return key
+
+    async def token(self, kind: Any = "live", **members: Any) -> str:
+        """Return an API key that the operator issued."""
+        token = new_token(kind)
+        reply = await self.ask("op", "apikey.issue", keyDigest=digest_of(token), kind=kind, **members)
+        assert reply.status == 200, reply.body
+        return token
+
+    async def custodial(self, name: str) -> tuple[str, str]:
+        """Return DID and token of an agent whose key this gateway holds."""
+        did = new_key_in(self.folder / CUSTODY_FOLDER, purpose="custody").did
+        reply = await self.ask("op", "agent.add", agent=did, name=name, agentCustody="gateway")
+        assert reply.status == 200, reply.body
+        return did, await self.token(agent=did)
+
+    async def call(self, token: str, target: str, *, fields: Mapping[str, str] | None = None, **members: Any) -> Reply:
+        """Ask as any HTTP client would that has a token and knows of no signature."""
+        named = {"host": AUTHORITY, "authorization": f"Bearer {token}", "content-type": "application/json"}
+        body = json.dumps(members).encode()
+        return await self.send(Message("POST", target, tuple((named | dict(fields or {})).items()), body))
+
+    async def look(self, token: str, target: str) -> Reply:
+        """Read with a token."""
+        fields = (("host", AUTHORITY), ("authorization", f"Bearer {token}"))
+        return await self.send(Message("GET", target, fields))
+
+    async def enrol(self, token: str, key: SigningKey, **members: Any) -> Reply:
+        """Enrol a key with an API key, proven unless `proof` says otherwise."""
+        proof = encode_base64(key.sign(enrolment_bytes(key.did, digest_of(token), ORIGIN)))
+        return await self.call(token, "/api/v1/acp/agents/enrol", **{"agent": key.did, "proof": proof, **members})
+
+    async def trial(self) -> SigningKey:
+        """Return the key of a new trial agent."""
+        key = SigningKey.generate()
+        reply = await self.enrol(await self.token("trial"), key, name="trial")
+        assert reply.status == 200, reply.body
+        return key
 
     async def send(self, message: Message) -> Reply:
         return await send_raw(self.gateway.url, message.encode())
@@ -212,10 +284,10 @@ def make(folder: Path, *, is_public: bool = True, is_dev: bool = False, **parame
 
 
 @contextlib.asynccontextmanager
-async def world(folder: Path, made: Made, **settings: Any) -> AsyncIterator[World]:
-    """Yield the running gateway of `folder` on a free port."""
+async def world(folder: Path, made: Made, clock: StillClock | None = None, **settings: Any) -> AsyncIterator[World]:
+    """Yield the running gateway of `folder` on a free port; a `clock` is moved by hand."""
     chosen = replace(Settings(listen_port=0, metrics_port=0), **settings)
     operator = load_key(folder / "operator" / "agent.key")
     keyring = open_keyring(root=made.root_vkey, document=(folder / "public" / "keys.note").read_bytes())
-    async with running(folder, chosen) as gateway:
-        yield World(gateway, made, folder, operator, keyring)
+    async with running(folder, chosen, clock) as gateway:
+        yield World(gateway, made, folder, operator, keyring, clock=clock)
