@@ -1546,7 +1546,7 @@ _FILLED_IN = frozenset(
 )
 
 
-_LATER = "unless released, broken or transferred later; not checked here"
+_LATER = "unless released, given back, broken or transferred later; not checked here"
 # What a member that is there means, in words for the reader of a receipt; filled in from the leaf.
 SENTENCES = (
     ("holdUntilMs", "held from {timeMs} until at most {expiresAtMs} " + _LATER),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ def test_the_first_rule_that_is_broken_is_the_one_that_is_named() -> None:
     other, late = "other.example/main", AT_MS + HOUR_MS + 1
     broken: dict[str, Any] = {"aud": other, "maxDepth": 0, "verbs": ["lease"]}
     child: dict[str, Any] = {"expiresAtMs": late}
-    repairs = [
+    repairs: list[tuple[str, Callable[[], None]]] = [
         ("delegation_wrong_ledger", lambda: broken.update(aud=maker.ORIGIN)),
         ("delegation_too_deep", lambda: broken.update(maxDepth=1)),
         ("delegation_wider", lambda: child.update(verbs=["lease"])),
@@ -108,6 +109,7 @@ ANY_JSON = st.recursive(
 def test_no_value_of_a_member_raises_anything_but_malformed(value: Any, name: str) -> None:
     items: Any = json.loads(json.dumps(chain(AT_MS)))
     items[0]["statement"][name] = value
+    broken: Any
     for broken in (items, value, [{"statement": value, "signature": value}]):
         try:
             parse_delegations(broken, SESSION.did)

@@ -6,6 +6,7 @@ import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -39,7 +40,10 @@ def mutated(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 
 RECEIPTS = [WORKED.receipt(seq, witnesses=("w1", "w2")) for seq in (0, 5, 6, 10)]
 RECEIPTS += [maker.busy().receipt(seq) for seq in (10, 15, 16, 19)]
-EXPORTS = [WORKED.export(), maker.busy().export(), maker.opened().export()]
+STAFFED = maker.staffed()
+RECEIPTS += [STAFFED.receipt(seq) for seq in (7, 13, 16, 17, 19, 21, 24, 26, 32)]
+RECEIPTS += [maker.canonical({**STAFFED.envelope(17), "signatures": []})]
+EXPORTS = [WORKED.export(), maker.busy().export(), maker.opened().export(), STAFFED.export()]
 POLICIES, KEYS = [maker.policy(), maker.policy(None)], [WORKED.keys(), WORKED.keys(version=2)]
 CHECKPOINTS = [WORKED.checkpoint(), WORKED.checkpoint(7, ("w1", "w2", "w3"))]
 
@@ -56,6 +60,42 @@ def test_any_receipt_ends_in_a_report(receipt: bytes, level: str, now_ms: int | 
     report = check_receipt(receipt, FULL, level=level, now_ms=now_ms)
     assert is_whole(report)
     assert report.exit_code != 4
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=70),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=8,
+)
+PLACES = ["leaf", "path", "batch", "signatures", "statement", "delegations", "request", "commands"]
+
+
+@FEW
+@given(st.sampled_from(PLACES), ANY_JSON)
+def test_any_value_in_a_part_of_a_session_or_a_batch_ends_in_a_report(place: str, value: Any) -> None:
+    """Correctly encoded and hashed around it, so that the reader of the part itself meets the value."""
+    if place in ("statement", "delegations"):
+        chain = value if place == "delegations" else [{"statement": value, "signature": "A" * 86 + "=="}]
+        ledger = maker.opened()
+        members = {"verbs": ["lease"], "expiresAtMs": ledger.time_ms + 9, "endsIfIdleAtMs": ledger.time_ms + 9}
+        body = {"delegations": chain}
+        seq = ledger.decision("session.opened", maker.SESSION, "session.open", body, members)
+        receipt, keyring = ledger.receipt(seq), pins(ledger)
+    else:
+        ledger, keyring = maker.Ledger(leaves=list(STAFFED.leaves)), pins(STAFFED)
+        if place in ("request", "commands"):
+            header = ledger.value(16)
+            header["request"] = value if place == "request" else {**header["request"], "body": json.dumps(value)}
+            ledger.leaves[16] = maker.canonical(header)
+        whole = ledger.envelope(17)
+        if place in ("batch", "signatures"):
+            whole[place] = value
+        elif place in ("leaf", "path"):
+            whole["batch"][place] = value
+        receipt = maker.canonical(whole)
+    report = check_receipt(receipt, keyring)
+    assert is_whole(report)
+    assert (report.exit_code == 0) == ((place, value) == ("signatures", []))
 
 
 @FEW

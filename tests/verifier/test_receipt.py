@@ -21,7 +21,10 @@ from verifier.wire import INT_MAX
 
 GRANT = 5  # the first grant of `worked`
 WORKED = maker.worked()
-HELD = "held from {timeMs} until at most {expiresAtMs} unless released, broken or transferred later; not checked here"
+HELD = (
+    "held from {timeMs} until at most {expiresAtMs} unless released, given back, broken or transferred later; not"
+    " checked here"
+)
 
 
 def judge(receipt: bytes, ledger: Ledger = WORKED, **options: Any) -> Report:
@@ -55,10 +58,11 @@ def test_an_honest_receipt_is_valid_and_says_what_it_does_not_know() -> None:
     assert remarks(report) == ["not_witnessed", "authority_not_checked", "anchor_root_not_checked"]
     assert report.statement == (
         f"entry 5 of {ORIGIN}: tallystick/lease.granted/1 at {moment(grant['timeMs'])} by {ALICE.did}",
+        f"for principal {ALICE.did}, on behalf of operator {maker.OPERATOR.did}",
         "resource lock:deploy/production",
         "resource repo:app/src/a.py",
         f"held from {moment(grant['timeMs'])} until at most {moment(grant['expiresAtMs'])} "
-        "unless released, broken or transferred later; not checked here",
+        "unless released, given back, broken or transferred later; not checked here",
         "mode write",
         f"fencing token {grant['fencingToken']}",
     )
@@ -342,7 +346,7 @@ SAID = [  # seq in a busy day, what its receipt says after the entry and its res
 def test_a_receipt_says_what_a_ticket_and_a_lease_in_anothers_place_mean(seq: int, wanted: list[str]) -> None:
     report = judge(BUSY.receipt(seq), BUSY)
     assert report.exit_code == 0
-    said = [sentence for sentence in report.statement[1:] if not sentence.startswith("resource ")]
+    said = [sentence for sentence in report.statement[1:] if not sentence.startswith(("resource ", "for principal "))]
     assert said == [sentence.format_map(_in_words(BUSY.value(seq))) for sentence in wanted]
 
 
