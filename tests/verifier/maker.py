@@ -545,10 +545,10 @@ class Ledger:
     def refuse(self, key: Key, grant_seq: int, *resources: str, **over: Any) -> int:
         """A lease_held refusal that names the grant."""
         asked = {"resources": sorted(resources), "mode": "write", "ttlMs": 30_000, "wait": False}
-        members = {**asked, **self.held(grant_seq, sorted(resources)[0])}
+        members = {**asked, **self.held_members(grant_seq, sorted(resources)[0])}
         return self.decision("lease.refused", key, "lease.acquire", {"resources": [*resources]}, members, **over)
 
-    def held(self, grant_seq: int, resource: str) -> Json:
+    def held_members(self, grant_seq: int, resource: str) -> Json:
         """What a lease_held refusal says beside what was asked."""
         return {
             "error": "lease_held",
@@ -830,13 +830,13 @@ def staffed() -> Ledger:
     ledger.answer("lease.released", header, ledger.released(SESSION, first))  # 19
     second = ledger.answer("lease.granted", header, ledger.new_lease("repo:b"))  # 20
     ask_free: Json = {"action": "lease.acquire", "resource": "lock:free"}
-    refused = {"count": 2, "isAtomic": True, "index": 1, "action": "lease.acquire", **ledger.held(held, "repo:a")}
+    refused = {"count": 2, "isAtomic": True, "index": 1, "action": "lease.acquire", **ledger.held_members(held, "repo:a")}
     body = {"commands": [ask_free, {**ask, "resource": "repo:a"}], "isAtomic": True}
     ledger.decision("batch.refused", BOB, "batch.submit", body, refused)  # 21
     header = ledger.batch(CAROL, ask_free, {**ask, "resource": "repo:a"}, is_bare=True)  # 22
     ledger.answer("lease.granted", header, ledger.new_lease("lock:free"))  # 23
     asked = {"resources": ["repo:a"], "mode": "write", "ttlMs": 30_000, "wait": False}
-    ledger.answer("lease.refused", header, {**asked, **ledger.held(held, "repo:a")})  # 24
+    ledger.answer("lease.refused", header, {**asked, **ledger.held_members(held, "repo:a")})  # 24
     closed = ledger.close(SESSION, leases=2, reason="done")  # 25
     ledger.returned(held, closed)  # 26
     ledger.returned(second, closed)  # 27
