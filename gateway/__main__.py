@@ -33,7 +33,10 @@ COMMANDS: Mapping[str, Command] = {
     "serve": Command("run the gateway; --dev makes a throw-away ledger", "gateway", "gateway.administration:serve"),
     "ledger": Command("export the ledger, back it up, show figures", "gateway", "gateway.administration:ledger"),
     "keys": Command("make, show, publish and check keys", "keys", "keys.__main__:main"),
-    "agent": Command("enrol, list and remove agents, as the operator", "client", "gateway.enrolment:main"),
+    "agent": Command("make a key, enrol it; add, list and remove agents", "client", "gateway.enrolment:main"),
+    "session": Command("act for an agent with a key of a short life", "client", "gateway.client.commands:main", True),
+    "operator": Command("say who else is an operator", "client", "gateway.client.commands:main", True),
+    "apikey": Command("issue, revoke and list API keys", "client", "gateway.client.commands:main", True),
     "join": Command("make an agent's profile for a gateway", "client", "gateway.client.commands:main", True),
     "lease": Command("take, renew, release, hand over, list leases", "client", "gateway.client.commands:main", True),
     "wait": Command("see who holds what and who waits; claim a ticket", "client", "gateway.client.commands:main", True),
@@ -59,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """Return the overview of commands."""
-    rows = "".join(f"  {name:<8}{command.summary}\n" for name, command in COMMANDS.items())
+    rows = "".join(f"  {name:<10}{command.summary}\n" for name, command in COMMANDS.items())
     return (
         "usage: tallystick COMMAND …\n\n"
         "Leases for AI agents, with a signed and provable receipt for every decision.\n\n"

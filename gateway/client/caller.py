@@ -65,6 +65,7 @@ RETRY_MS = 30_000  # all attempts of one call, unless the caller names a deadlin
 DISPUTE_MS = 5_000  # all notes of one dispute; whoever found it must be told soon
 SKEW_MS_MAX = 120_000
 LEASE_LIFE_S, OTHER_LIFE_S = 15, 60  # docs/protocol.md 4.10
+LONG_AGO_MS = -(2**53)  # on the steady clock
 DISPUTE_PATH = ACTIONS["ledger.dispute"].path
 ENROL_PATH = ACTIONS["agent.enrol"].path
 # Hears, once, that the gateway does not answer, and for how many milliseconds it will be tried.
@@ -384,8 +385,11 @@ class Caller:
 
     async def _accept(self, leaf: Leaf, checkpoint: Checkpoint, call: _Call, sent: _Posted) -> None:
         """Take a verified leaf as the answer to what was sent, or raise AnswerRefused."""
-        if check_is_answer_to(leaf, call.sent(self.did)) == sent.nonce:
+        nonce = check_is_answer_to(leaf, call.sent(self.did))
+        if nonce == sent.nonce:
             self._note_time(leaf.time_ms, sent.wall_ms, self.clock.wall_ms())
+        elif nonce not in call.nonces:
+            call.sent_ms = LONG_AGO_MS  # by an earlier process, nobody knows when: it gives no trust
         await self.remember(checkpoint)
 
     async def _read(self, path: str, query: str, timeout_ms: int) -> JsonObject:
@@ -433,7 +437,7 @@ class Caller:
             return self._outside_window(problem, call)
         if problem.code == "unknown_history":
             return await self._unknown_history(problem)
-        if problem.code == "operator_removed":
+        if problem.code in ("operator_removed", "token_invalid", "reader_limited"):
             return NotEnrolled(problem.status, problem.code, problem.detail, ADVICE_UNSIGNED[problem.code])
         if problem.code in _NOT_ENROLLED:
             return await self._not_enrolled(problem, call)
@@ -502,6 +506,8 @@ ADVICE_UNSIGNED: Mapping[str, str] = {
     "session_expired": "Its time is over. Open another: tallystick session open",
     "trial_used_up": "Enrol with a live API key to go on: tallystick agent enrol",
     "trial_over": "Enrol with a live API key to go on: tallystick agent enrol",
+    "token_invalid": "Ask an operator for an API key that is in force: tallystick apikey issue",
+    "reader_limited": "An agent on trial sees its own entries only, and API keys are seen by operators.",
     "operator_removed": "The operator that answers for this key was removed: ask one that is in force to enrol it.",
 }
 _FIX_CLOCK = "Fix this machine's clock (NTP), then try again."

@@ -1,4 +1,4 @@
-"""The client's commands: `tallystick join | lease | wait | run | scheme | trust`.
+"""The client's commands: `tallystick join | lease | wait | run | scheme | trust | session | operator | apikey`.
 
 Thin: arguments in, one verb of the agent, words or JSON out. What is in the way goes to standard error with what to do
 next; with --json the outcome, good or bad, is one line on standard output. The larger ones have files of their own.
@@ -15,9 +15,11 @@ from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT
 from gateway.client.exits import DONE
 from gateway.client.join import join, read_root
 from gateway.client.lease_commands import lease_parser
+from gateway.client.office_commands import apikey_parser, operator_parser
 from gateway.client.outcome import check_receipt_path
 from gateway.client.rule_commands import scheme_parser, trust_parser
 from gateway.client.run import Job, run
+from gateway.client.session_commands import session_parser
 from gateway.client.terminal import Handler, add_home, command_parser, duration_ms, home_option, patient, perform
 from gateway.client.trust import HELD_TTL_MS_MIN
 from gateway.client.wait_commands import cancel_parser, claim_parser, wait_parser
@@ -129,4 +131,7 @@ _COMMANDS: Mapping[str, Callable[[], tuple[argparse.ArgumentParser, Handler]]] =
     "run": _run_parser,
     "scheme": scheme_parser,
     "trust": trust_parser,
+    "session": session_parser,
+    "operator": operator_parser,
+    "apikey": apikey_parser,
 }

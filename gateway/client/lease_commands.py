@@ -1,4 +1,4 @@
-"""`tallystick lease acquire | renew | release | list | transfer | accept | break`.
+"""`tallystick lease acquire | renew | release | list | transfer | accept | break | batch`.
 
 Thin: arguments in, one verb of the agent, words or JSON out.
 """
@@ -9,10 +9,12 @@ import argparse
 import json
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 
 from gateway.actions import ACTIONS
 from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT, Agent, SeenLease, Tokened
+from gateway.client.batch_commands import add_batch, batch
 from gateway.client.errors import NotHeld, RequestRejected, StillWaiting
 from gateway.client.exits import DONE, shown
 from gateway.client.line import poll_until, waiting_words
@@ -49,13 +51,15 @@ _SALT_BYTES = 16
 
 def lease_parser() -> tuple[argparse.ArgumentParser, Handler]:
     """Return the parser of `tallystick lease`."""
-    parser = command_parser("lease", "Acquire, renew, release, list, hand over and break leases.")
+    parser = command_parser(
+        "lease", "Acquire, renew, release, list, hand over and break leases, one by one or many at once."
+    )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(_VERBS))
     for name, (action, handler) in _VERBS.items():
         row = ACTIONS[action]
         profile = OPERATOR_HELP if row.signer == "operator" else PROFILE_HELP
         verb = sub_parser(verbs, name, row.summary, _DESCRIPTIONS.get(action, row.description), profile)
-        _add_members(verb, action)
+        (add_batch if name == "batch" else partial(_add_members, action=action))(verb)
         verb.set_defaults(handler=handler)
     _add_waiting(verbs.choices["acquire"])
     verbs.choices["renew"].add_argument(
@@ -113,6 +117,8 @@ _DESCRIPTIONS = {
     "lease with a new token. A lease that ended is never brought back to life.",
     "lease.release": "Name what it is on or, better, its id. Repeating a finished release is a success without effect.",
     "lease.list": "What the gateway says, without a proof.",
+    "batch.submit": "Up to 256 commands, signed once and decided at once, each with the effects of those before; none "
+    "of them waits. Each gets a receipt of its own.",
 }
 _RESOURCE_HELP = "scheme:path, or scheme:path/** for a whole sub-tree; all of them or none"
 
@@ -363,4 +369,5 @@ _VERBS: dict[str, tuple[str, Handler]] = {
     "transfer": ("lease.transfer", _transfer),
     "accept": ("lease.accept", _accept),
     "break": ("lease.break", _break),
+    "batch": ("batch.submit", batch),
 }

@@ -121,7 +121,7 @@ async def _trust(arguments: argparse.Namespace) -> int:
     if arguments.limit < 1:
         raise Malformed("--limit: at least 1")
     async with Agent.open(arguments.home) as agent:
-        did = agent.did if arguments.did is None else arguments.did
+        did = agent.principal if arguments.did is None else arguments.did
         view = await agent.trust(did)
         history = await _history(agent, did, view, arguments.limit)
     if arguments.json:

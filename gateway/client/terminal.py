@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gateway.client.agent import Agent
-from gateway.client.errors import ClientError, LeaseBroken, LeaseLost, StillWaiting
+from gateway.client.errors import ClientError, LeaseBroken, LeaseLost, NotEnrolled, StillWaiting
 from gateway.client.exits import INTERRUPTED, USAGE, exit_code_of, exit_table, explain, seconds, shown
 from gateway.client.profile import default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
@@ -95,6 +95,16 @@ async def patient(home: Path) -> AsyncIterator[Agent]:
             if isinstance(broken, LeaseBroken):
                 await _find_ending(agent, broken)
             raise
+
+
+@contextmanager
+def operating() -> Iterator[None]:
+    """Tell who does an operator's work with a key that may not act here which profile to use."""
+    try:
+        yield
+    except NotEnrolled as error:
+        advice = "Use the operator's profile: --home DATA/operator"
+        raise NotEnrolled(error.status, error.code, error.detail, advice) from error
 
 
 async def _find_ending(agent: Agent, broken: LeaseBroken) -> None:

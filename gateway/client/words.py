@@ -111,6 +111,11 @@ def deadlock_line(pair: JsonObject, own: str = "") -> str:
     return shown(f"deadlock: {actors} wait for each other, for {' '.join(texts(pair.get('resources')))}")
 
 
+def standing(row: JsonObject) -> str:
+    """Return whether a key of a list is in force."""
+    return f"removed by entry {row['removedSeq']}" if "removedSeq" in row else "in force"
+
+
 def scheme_line(row: JsonObject) -> str:
     """Return one scheme of the list."""
     marks = [word for name, word in (("isFolding", "folding"), ("isUnicode", "unicode")) if row.get(name) is True]

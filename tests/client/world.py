@@ -184,11 +184,11 @@ class Book:
         leaves = self.leaves[first : first + count + 1]
         size = self.tree.size
         signed = [encode_base64(self.receipt_key.sign(pre_authentication(leaf))) for leaf in leaves]
-        paths = [[*map(encode_base64, self.tree.path(first + at, size))] for at in range(count + 1)]
+        paths: list[JsonValue] = [[*map(encode_base64, self.tree.path(first + at, size))] for at in range(count + 1)]
         return {
             "checkpoint": self.checkpoint().decode(), "index": first, "keyid": thumbprint(self.receipt_key.public_key),
             "leaves": [encode_base64(leaf) for leaf in leaves], "signatures": [] if is_bare else [*signed],
-            "paths": [*paths],
+            "paths": paths,
         }  # fmt: skip
 
     def profile(self, agent: SigningKey, home: Path | None = None) -> Profile:

@@ -1,0 +1,92 @@
+"""`tallystick lease batch FILE`: many commands in one request, a line of JSON each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from gateway.client.batch import Outcome
+from gateway.client.errors import InTheWay
+from gateway.client.exits import DONE, HELD, PROFILE, REFUSED, explain
+from gateway.client.seen import read_bounded, replace_file
+from gateway.client.terminal import patient
+from gateway.client.words import facts, sentence
+from verifier.wire import JsonObject, Malformed, parse_json
+
+FILE_BYTES_MAX = 262_144  # a request carries less; spaces and comments of a file are not counted there
+EXAMPLE = '{"action": "lease.acquire", "resource": "repo:app/a.py", "ttlMs": 60000}'
+
+
+def add_batch(parser: argparse.ArgumentParser) -> None:
+    """Add what a batch is made from."""
+    parser.add_argument(
+        "file", metavar="FILE|-",
+        help=f"one JSON object a line, the body of lease.acquire, lease.renew or lease.release: {EXAMPLE}",
+    )  # fmt: skip
+    parser.add_argument("--atomic", action="store_true", help="all of it or nothing: the first refusal undoes the rest")
+    parser.add_argument(
+        "--bare", action="store_true", help="leave out the receipts' own signatures; they rest on the checkpoint alone"
+    )
+    parser.add_argument(
+        "--receipts", type=Path, metavar="DIR", help="write the receipts into this folder, as 0.json, 1.json and so on"
+    )
+
+
+async def batch(arguments: argparse.Namespace) -> int:
+    """Submit a batch; the exit code is that of its refusals, if there are any."""
+    commands = _commands(arguments.file)
+    if arguments.receipts is not None and not arguments.receipts.is_dir():
+        raise Malformed(f"--receipts: there is no folder {arguments.receipts}; nothing was sent")
+    async with patient(arguments.home) as agent:
+        outcomes = await agent.batch(commands, atomic=arguments.atomic, bare=arguments.bare)
+    unwritten = _write(arguments.receipts, outcomes)
+    code = PROFILE if unwritten else _code(outcomes)
+    if arguments.json:
+        trouble: JsonObject = {} if code == DONE else {"exitCode": code}
+        rows = [{"ok": outcome.is_ok, **facts(outcome.receipt)} for outcome in outcomes]
+        print(json.dumps({"ok": code == DONE, "results": rows, **trouble}))
+    else:
+        for index, outcome in enumerate(outcomes):
+            print(f"{index}  {sentence(outcome.receipt) if outcome.refused is None else explain(outcome.refused)}")
+    if unwritten:
+        print(f"tallystick lease batch: {unwritten}", file=sys.stderr)
+    return code
+
+
+def _commands(place: str) -> list[JsonObject]:
+    """Return the object of every line that is not empty; Malformed names the line."""
+    try:
+        content = (
+            sys.stdin.buffer.read(FILE_BYTES_MAX + 1) if place == "-" else read_bounded(Path(place), FILE_BYTES_MAX)
+        )
+    except OSError as error:
+        raise Malformed(f"{place} can't be read: {error.strerror}") from error
+    commands: list[JsonObject] = []
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            if line.strip():
+                commands.append(parse_json(line, bytes_max=FILE_BYTES_MAX))
+        except Malformed as error:
+            raise Malformed(f"{place}, line {number}: {error}; write for example {EXAMPLE}") from error
+    return commands
+
+
+def _code(outcomes: tuple[Outcome, ...]) -> int:
+    """What stands in the way may go away, anything else does not."""
+    refused = [outcome.refused for outcome in outcomes if outcome.refused is not None]
+    if not refused:
+        return DONE
+    return HELD if all(isinstance(each, InTheWay) for each in refused) else REFUSED
+
+
+def _write(folder: Path | None, outcomes: tuple[Outcome, ...]) -> str:
+    """Return why the receipts could not be written, or "": what was decided stands, and must still be told."""
+    try:
+        for index, outcome in enumerate(outcomes if folder is not None else ()):
+            assert folder is not None
+            replace_file(folder / f"{index}.json", outcome.receipt.data)
+    except OSError as error:
+        return f"the batch was decided, and its receipts can't be written to {folder}: {error.strerror}"
+    return ""
