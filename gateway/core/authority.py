@@ -128,12 +128,6 @@ def is_agent(view: Draft | View, did: str) -> bool:
     return agent is not None and agent.removed_seq is None
 
 
-def is_session(view: Draft | View, did: str) -> bool:
-    """Say whether a key is a session that has not ended."""
-    session = session_at(view, did)
-    return session is not None and session.is_open
-
-
 def is_enroller(view: Draft | View, did: str) -> bool:
     record = view.get(ENROLLER_KEY)
     return isinstance(record, Enroller) and record.did == did

@@ -158,8 +158,9 @@ def _are_covered(child: Delegation, parent: Delegation) -> bool:
 
 def _is_of_trial(draft: Draft, chain: Sequence[Delegation]) -> bool:
     """Say whether a trial agent would lend out what it is to use itself."""
-    agent = agent_at(draft, chain[-1].iss)
-    return agent is not None and agent.trial_until_ms is not None
+    did = chain[-1].iss
+    agent = agent_at(draft, did)
+    return agent is not None and agent.trial_until_ms is not None and not is_operator(draft, did)
 
 
 def _is_longer(chain: Sequence[Delegation]) -> bool:

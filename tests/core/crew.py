@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 from gateway.core.outcome import Recorded, Replay, Unreceipted
 from gateway.core.state import Agent, Operator, Record, Session, agent_at, operator_at, session_at
@@ -23,10 +24,16 @@ def digest(name: str) -> str:
 
 
 class Crew(Hall):
-    """Operators op and op2, agents A and B of the first and X of the second."""
+    """Operators op and op2, agents A and B of the first and X of the second.
+
+    The ledgers that were made last are audited when their test is over (conftest.py).
+    """
+
+    made: ClassVar[deque[Crew]] = deque(maxlen=4)
 
     def __init__(self, **numbers: int) -> None:
         super().__init__("AB", **numbers)
+        Crew.made.append(self)
         assert self.tell(add_operator("op", "op2")) == "operator.added"
         assert self.tell(add("op2", "X")) == "agent.added"
 

@@ -20,7 +20,6 @@ def test_issuing_is_an_entry_with_the_digest_and_never_the_key() -> None:
     assert (leaf.type, leaf.actor, leaf.on_behalf_of) == ("tallystick/apikey.issued/1", OP, OP)
     assert own_members(leaf) == {"keyDigest": K, "kind": "live", "name": "ci"}
     assert apikey_at(one.shelf, K) == ApiKey(K, "live", "ci", None, OP, leaf.seq)
-    one.audit()
 
 
 def test_a_key_speaks_for_an_agent_whose_own_key_the_gateway_holds() -> None:
@@ -78,7 +77,6 @@ def test_any_operator_revokes_and_whom_it_enrolled_stays() -> None:
     assert (leaf.type, own_members(leaf)) == ("tallystick/apikey.revoked/1", {"keyDigest": K, "issuedSeq": issued})
     assert one.tell(enrol("F", K)) == "apikey_not_found"
     assert one.ask_for("E", "repo:x").type == "tallystick/lease.granted/1"
-    one.audit()
 
 
 def test_revoking_twice_or_what_was_never_issued_finds_nothing() -> None:

@@ -34,7 +34,6 @@ def test_an_operator_in_force_adds_another_who_may_do_the_same() -> None:
     for asked in (add_operator("E", "F"), add("E", "G"), set_scheme("E", "doc", "read-safe")):
         assert one.tell(asked) in ("operator.added", "agent.added", "scheme.set")
     assert one.shelf.get(OPERATORS_KEY) == Counter(4)
-    one.audit()
 
 
 def test_adding_one_in_force_gives_it_the_new_label_and_counts_it_once() -> None:
@@ -49,7 +48,9 @@ def test_an_operator_has_no_other_role() -> None:
     """Not an agent, not a session, and not the gateway's own enroller: it would be a gateway that adds operators."""
     one = Crew()
     one.open("s", "A")
-    for taken in ("A", "X", "s", "enroller"):
+    one.open("t", "A")
+    one.close("t")  # remembered as long as its delegation could be used
+    for taken in ("A", "X", "s", "t", "enroller"):
         leaf = one.say(add_operator("op", taken))
         assert own_members(leaf) == {"operator": did_of(taken), "error": "key_taken", "number": 124}
         assert one.refuses(add_operator("op", taken)) == "key_taken"
@@ -58,8 +59,8 @@ def test_an_operator_has_no_other_role() -> None:
 
 def test_who_was_an_agent_or_a_session_may_become_an_operator() -> None:
     one = Crew()
-    one.open("s", "B")
-    one.close("s")
+    one.open("s", "B", expiresAtMs=one.t_ms + 5_000)
+    one.later(5_000)
     one.tell(remove("op", "A"))
     for former in ("A", "s"):
         assert one.tell(add_operator("op", former)) == "operator.added"

@@ -60,7 +60,6 @@ def test_the_thirty_fifth_entry_is_the_last_and_the_next_is_none() -> None:
         assert one.refuses(asked) == "trial_used_up"
     assert len(one.leaves) == size
     assert sum(one.leaf(seq).actor == E for seq in range(size)) == 35
-    one.audit()
 
 
 def test_refusals_count_as_they_are_entries() -> None:
@@ -141,7 +140,6 @@ def test_a_trial_agent_keeps_to_names_of_its_own_for_a_minute_at_most(
 ) -> None:
     one = trial()
     assert one.tell(acquire("E", *names, **members)) == told
-    one.audit()
 
 
 def test_a_minute_is_also_the_most_of_a_renewal() -> None:

@@ -97,7 +97,6 @@ def test_a_removed_agent_and_its_sessions_give_everything_back_in_one_order() ->
         assert leaf.value["causeSeq"] == (cause.seq if holder == did_of("X") else ended[holder].seq)
     assert {leaf.text("reason") for leaf in leaves_of(one, mark, "wait.removed")} == {"holder_gone"}
     assert one.session("y").is_open and "repo:y" in {lease.resources[0] for lease in one.leases().values()}
-    one.audit()
 
 
 def test_a_removed_operator_takes_all_its_agents_and_sessions_along() -> None:
@@ -111,7 +110,6 @@ def test_a_removed_operator_takes_all_its_agents_and_sessions_along() -> None:
     own = [leaf for leaf in leaves_of(one, mark, "lease.returned") if leaf.text("holder") == did_of("X")]
     assert [leaf.value["causeSeq"] for leaf in own] == [cause.seq] * 2
     assert one.agent("X").removed_seq is None
-    one.audit()
 
 
 @pytest.mark.parametrize("by", ["x1", "X", "op2", "op"])
@@ -126,7 +124,6 @@ def test_a_closed_session_gives_back_its_own_and_nothing_else(by: str) -> None:
     check_wound_up(one, mark, {did_of("x1")})
     assert {leaf.value["causeSeq"] for leaf in leaves_of(one, mark, "lease.returned")} == {cause.seq}
     assert sum(lease.holder in (did_of("X"), did_of("x2")) for lease in one.leases().values()) == 4
-    one.audit()
 
 
 def test_an_idle_session_gives_back_its_own_and_its_agent_pays_once() -> None:
@@ -208,7 +205,6 @@ def test_others_are_kept_out_unless_the_session_or_its_agent_closed_it(by: str, 
         assert leaf.value["delayUntilMs"] == one.t_ms + 30_000
     assert one.tell(acquire("B", "slow:x")) == ("lock_delayed" if is_delayed else "lease.granted")
     one.later(30_000)
-    one.audit()
 
 
 # --- counts ---------------------------------------------------------------------------------------------------------
@@ -279,7 +275,6 @@ def test_in_one_batch_each_cause_is_wound_up_before_the_next_command() -> None:
         "session.closed", "lease.returned", "lease.granted", "session.opened", "lease.granted", "agent.removed",
         "session.ended", "lease.returned", "lease.granted",
     ]  # fmt: skip
-    one.audit()
 
 
 def test_a_session_that_was_closed_is_not_ended_again() -> None:

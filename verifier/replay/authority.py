@@ -46,7 +46,7 @@ def authority_faults(state: State, leaf: Leaf) -> Faults:
     if who is not None:
         yield from who_faults(leaf, who)
     agent = people.agents.get(leaf.actor)
-    if agent is not None and agent.trial_until_ms is not None:
+    if agent is not None and agent.trial_until_ms is not None and leaf.actor not in people.operators:
         yield from _quota_faults(state, leaf)
 
 

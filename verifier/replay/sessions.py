@@ -77,7 +77,7 @@ def _ledger_errors(
 ) -> tuple[str | None, str | None, str | None]:
     people = state.people
     issuer = people.agents.get(chain[-1].iss)
-    is_trial = issuer is not None and issuer.trial_until_ms is not None
+    is_trial = issuer is not None and issuer.trial_until_ms is not None and chain[-1].iss not in people.operators
     deep = "delegation_too_deep" if chain[0].iss in people.sessions else None
     wider = "delegation_wider" if is_trial else None
     return deep, wider, "issuer_unknown" if who is None else _key_error(state, leaf, chain, who)
