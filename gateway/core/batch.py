@@ -33,17 +33,23 @@ def submit(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         part = decide_safely(draft, command, DECIDES[command.action], context._replace(seq=context.seq + 1 + index))
         if is_atomic and part.is_refusal:
             draft.rollback(mark)
-            return _refused(said | {"action": command.action, "index": index}, part)
+            return _refused(said | {"action": command.action, "index": index}, part, context.seq)
         parts.append(part)
     return granted("batch.received", said | request.repeat("isBare"))._replace(parts=tuple(parts))
 
 
-def _refused(said: JsonObject, part: Decision) -> Decision:
-    """Return the one entry of a batch that is refused as a whole, with what explains the refusal of its command."""
+def _refused(said: JsonObject, part: Decision, seq: int) -> Decision:
+    """Return the one entry of a batch that is refused as a whole, with what explains the refusal of its command.
+
+    An end of a lease by an earlier command is undone with it, so there is no entry to be cited.
+    """
     row = refusal.BY_NAME[str(part.members["error"])]
     explains = HELD_MEMBERS.get(row.name, Told(()))
     names = (*explains.always, *explains.perhaps)
     told: JsonObject = {name: part.members[name] for name in names if name in part.members}
+    ended = told.get("endedSeq")
+    if isinstance(ended, int) and ended > seq:
+        del told["endedSeq"]
     return refused("batch.refused", row, said | told)._replace(fault=part.fault)
 
 

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gateway.core import terms
 from gateway.core.opening import start_steps
-from gateway.core.state import TICKETS_KEY, Counter, Handover, Parameters, Ticket
+from gateway.core.state import TICKETS_KEY, Counter, Handover, Parameters, Ticket, session_at
 from tests.core.book import Book, own_members
 from tests.core.hall import Hall
 from tests.core.requests import (
@@ -33,11 +33,20 @@ from tests.core.requests import (
     Ask,
     accept,
     acquire,
+    add,
+    add_operator,
+    batch,
+    beat,
     break_,
     cancel,
+    chain,
     claim,
+    close,
     did_of,
+    open_session,
     release,
+    remove,
+    remove_operator,
     renew,
     set_scheme,
     transfer,
@@ -856,9 +865,11 @@ def test_long_crowded_histories_go_as_the_model_says_and_see_everything() -> Non
         assert marks[mark] > 2, mark
 
 
-# --- beyond the model: transfers, breaks, changing schemes, small bounds; the auditor looks on
+# --- beyond the model: transfers, breaks, changing schemes, small bounds, sessions, batches; the auditor looks on
 
 MORE_NAMES = [*NAMES, "win:Q", "win:q/**"]
+AGENT_OF = {"A": "op", "B": "op", "C": "op", "D": "op2", "E": "op2"}  # who enrols whom
+SCOPES: list[list[str] | None] = [None, None, ["db:**", "doc:a/**", "win:**"], ["doc:**", "log:l", "slow:**"]]
 
 
 class Street:
@@ -869,7 +880,14 @@ class Street:
         numbers = {"deadlock_nodes": self.rng.choice((3, 1_000)), "max_hold_ms": self.rng.choice((4_000, 3_600_000))}
         small = {"queue_per_resource": 4, "queue_per_principal": 3, "queue_total": 12, "held_per_principal": 9}
         times = {"poll_ms": 5_000, "claim_ms": 2_000, "passes_max": 2, "reserve_after_ms": 6_000}
-        self.hall = Hall(PEOPLE, **numbers, **small, **times)
+        idle = {"session_idle_ms": self.rng.choice((2_000, 120_000)), "sessions_per_principal": 3}
+        self.hall = Hall("ABC", **numbers, **small, **times, **idle)
+        self.sessions: list[str] = []
+        self.asked = 0
+        self.hall.say(add_operator("op", "op2"))
+        for name in "DE":
+            self.hall.say(add("op2", name))
+            self.hall.names[did_of(name)] = name
         for scheme, class_name in CLASSES.items():
             self.hall.say(set_scheme("op", scheme, class_name))
         self.hall.say(set_scheme("op", "slow", "exclusive", lockDelayMs=3_000))
@@ -880,18 +898,38 @@ class Street:
         hall, pick = self.hall, self.rng.choice
         hall.t_ms += pick((0, 0, 0, 0, 10, 300, 1_500))
         asks = [ask for _ in range(pick((0, 1, 1, 1, 2, 3))) if (ask := self.ask()) is not None]
-        second = hall.t_ms // 1_000
-        hall.run(hall.t_ms, *(ask.but(created=second, expires=second + 60) for ask in asks))
+        hall.run(hall.t_ms, *map(self.signed_now, asks))
         if self.rng.random() < 0.01:
             assert hall.head is not None
             before_ms, hall.t_ms = hall.head.time_ms, hall.t_ms + pick((0, 3_000))
             steps = start_steps("start", is_clean=True, before_ms=before_ms)
             hall.run(hall.t_ms, steps=steps, epoch=hall.head.epoch + 1)
 
+    def signed_now(self, ask: Ask) -> Ask:
+        """Return a request as it is signed now; what it is called depends on the seed alone."""
+        self.asked += 1
+        second = self.hall.t_ms // 1_000
+        named = {"idempotency_key": f"k{self.asked}", "nonce": f"n{self.asked:031}"}
+        return ask.but(created=second, expires=second + 60, **named)
+
+    def who(self) -> str:
+        """Return who acts: an agent or a session, mostly an open one."""
+        is_open = (session_at(self.hall.shelf, did_of(name)) for name in self.sessions)
+        opened = [name for name, session in zip(self.sessions, is_open, strict=True) if session and session.is_open]
+        who: str = self.rng.choice([*PEOPLE, *opened, *opened, *self.sessions[-1:]])
+        return who
+
     def ask(self) -> Ask | None:
         pick = self.rng.choice
-        name = pick(PEOPLE)
-        match pick(["acquire"] * 4 + ["ticket"] * 3 + ["lease"] * 6 + ["offer", "scheme"]):
+        name = self.who()
+        kinds = ["acquire"] * 4 + ["ticket"] * 3 + ["lease"] * 6 + ["batch", "session", "session", "offer", "scheme"]
+        match pick([*kinds, "people"] if self.rng.random() < 0.3 else kinds):
+            case "batch":
+                return self.batch(name)
+            case "session":
+                return self.about_a_session(name)
+            case "people":
+                return self.about_people()
             case "acquire":
                 return self.acquire(name)
             case "ticket":
@@ -911,6 +949,41 @@ class Street:
         more: dict[str, Any] = waiting if pick([True, True, True, False]) else {}
         mode = pick(["read", "read", "append", "write", "write", "delete"])
         return acquire(name, *names, mode=mode, ttlMs=pick([1_000, 5_000, 60_000]), **more)
+
+    def batch(self, name: str) -> Ask | None:
+        """Some commands in one request; what they hold now is all that they know of."""
+        pick, asks = self.rng.choice, list[Ask]()
+        for _ in range(pick((1, 2, 3, 5))):
+            ask = self.about_a_lease(name) if pick([True, False]) else self.plain(name)
+            if ask is not None and ask.action in ("lease.acquire", "lease.renew", "lease.release"):
+                asks.append(ask)
+        return batch(name, *asks, isAtomic=pick([True, False])) if asks else None
+
+    def plain(self, name: str) -> Ask:
+        pick = self.rng.choice
+        return acquire(name, pick(MORE_NAMES), mode=pick(["read", "write", "delete"]), ttlMs=pick([1_000, 60_000]))
+
+    def about_a_session(self, name: str) -> Ask:
+        pick, agent = self.rng.choice, self.rng.choice(PEOPLE)
+        if self.sessions and pick((0, 1)):
+            session = pick(self.sessions[-4:])
+            return close(pick([session, session, agent, "op"]), session) if pick((0, 1)) else beat(session)
+        new = f"s{len(self.sessions)}"
+        issuers = pick([(agent,), (agent,), (AGENT_OF[agent],), (AGENT_OF[agent], agent)])
+        until_ms = self.hall.t_ms + pick([3_000, 600_000])
+        scope, verbs = pick(SCOPES), ["lease", "transfer"][: pick((1, 2))]
+        self.sessions.append(new)
+        self.hall.names[did_of(new)] = new
+        lent = chain(*issuers, new, at_ms=self.hall.t_ms, verbs=verbs, resources=scope, expiresAtMs=until_ms)
+        return open_session(new, lent)
+
+    def about_people(self) -> Ask:
+        """An agent or the second operator goes or comes back."""
+        pick, agent = self.rng.choice, self.rng.choice("BDE")
+        if pick([True, True, False]):
+            by = pick([AGENT_OF[agent], "op"])
+            return remove(by, agent) if pick([True, False, False]) else add(AGENT_OF[agent], agent)
+        return remove_operator("op", "op2") if pick([True, False, False]) else add_operator("op", "op2")
 
     def about_a_ticket(self, name: str) -> Ask | None:
         tickets = list(self.hall.tickets().values())
@@ -934,7 +1007,7 @@ class Street:
                 named: dict[str, Any] = pick([{}, {"leaseId": one.lease_id}])
                 return release(name, *one.resources, **named)
             case "transfer":
-                return transfer(pick([name, name, "op"]), one.lease_id, one.fencing_token, pick(PEOPLE))
+                return transfer(pick([name, name, "op"]), one.lease_id, one.fencing_token, self.who())
             case "break":
                 return break_(pick(["op", "op", name]), pick(one.resources), pick([one.fencing_token, 1]))
         return None

@@ -346,6 +346,24 @@ def test_a_number_that_a_refused_batch_gave_back_is_another_lease_and_found_as_s
     assert one.audited() == []
 
 
+@pytest.mark.parametrize("how", ["released", "changed"])
+def test_what_a_refused_batch_ended_itself_it_does_not_cite(how: str) -> None:
+    """The entry would have the number of one that is never written, or of somebody else's."""
+    one = hall("doc", "read-safe")
+    lease_id = one.hold("A", "doc:x")
+    ending = release("A", "doc:x", leaseId=lease_id) if how == "released" else renew("A", lease_id, mode="read")
+    leaf = one.say(batch("A", ending, renew("A", lease_id), isAtomic=True))
+    assert own_members(leaf) == {
+        "count": 2, "isAtomic": True, "index": 1, "action": "lease.renew",
+        "error": f"lease_{how}", "number": leaf.value["number"],
+    }  # fmt: skip
+    assert list(one.leases()) == [lease_id]
+    one.free("A", lease_id)
+    ended = len(one.leaves) - 1
+    assert one.say(batch("A", renew("A", lease_id), isAtomic=True)).value["endedSeq"] == ended, "what stands is cited"
+    assert one.audited() == []
+
+
 def test_what_was_put_and_taken_away_is_told_once() -> None:
     shelf = Shelf()
     old = Lease("L1", A, A, A, ("repo:a",), "write", 1, 1, 0, 1, 9, 9)

@@ -52,9 +52,17 @@ def batch_refused_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
             failed = commands[leaf.number("index")]
             told = {name: leaf.value[name] for name in TOLD if name in leaf.value}
             said = failed.leaf._replace(value={**failed.leaf.value, **told})
-            yield from told_faults(state, said, wanted_by(state, failed.leaf, failed.entry))
+            yield from told_faults(state, said, _undone(wanted_by(state, failed.leaf, failed.entry), leaf))
     finally:
         stage.undo()
+
+
+def _undone(wanted: object, leaf: Leaf) -> object:
+    """Return what is called for: the end of a lease by a command of the batch itself is undone, and nothing to cite."""
+    if not isinstance(wanted, Refused):
+        return wanted
+    told = {name: told for name, told in wanted.told.items() if name != "endedSeq" or told in range(leaf.seq)}
+    return wanted._replace(told=told)
 
 
 def _commands(leaf: Leaf, entry: Judged, body: JsonObject) -> list[Command]:
