@@ -112,11 +112,6 @@ class People:
         agent = self.agents.get(did)
         return None if agent is None or agent.is_removed else agent
 
-    def is_open(self, did: str) -> bool:
-        """Say whether a key is a session that has not ended."""
-        session = self.sessions.get(did)
-        return session is not None and session.ended_seq is None
-
     def who(self, actor: str) -> Who | None:
         """Return for whom a known actor acts, in force or not."""
         session = self.sessions.get(actor)

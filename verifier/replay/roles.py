@@ -45,7 +45,7 @@ def _operator_add(people: People, actor: str, asked: JsonObject) -> str | None:
     did = _text(asked, "operator") or ""
     if actor not in people.operators:
         return "operator_required"
-    is_other = people.agent(did) is not None or people.is_open(did) or did == people.enroller
+    is_other = people.agent(did) is not None or did in people.sessions or did == people.enroller
     return "key_taken" if is_other else None
 
 
@@ -81,7 +81,7 @@ def _enrolling(people: People, digest: str) -> ApiKey | None:
 
 def _is_taken(people: People, did: str, operator: str | None, *, is_custodial: bool) -> bool:
     """Say whether a DID has another role, or is an agent in force under another operator, or in other custody."""
-    if did in people.operators or people.is_open(did) or did == people.enroller:
+    if did in people.operators or did in people.sessions or did == people.enroller:
         return True
     agent = people.agent(did)
     if agent is None:
@@ -100,11 +100,11 @@ def _apikey_issue(people: People, actor: str, asked: JsonObject) -> str | None:
     """A key of one agent is for an agent whose own key the gateway holds; for others it could not sign."""
     if actor not in people.operators:
         return "operator_required"
-    if _text(asked, "keyDigest") in people.keys:
-        return "apikey_known"
     did = _text(asked, "agent")
     agent = None if did is None else people.agent(did)
-    return "agent_not_found" if did is not None and (agent is None or not agent.is_custodial) else None
+    if did is not None and (agent is None or not agent.is_custodial):
+        return "agent_not_found"
+    return "apikey_known" if _text(asked, "keyDigest") in people.keys else None
 
 
 def _apikey_revoke(people: People, actor: str, asked: JsonObject) -> str | None:
