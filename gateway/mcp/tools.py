@@ -24,7 +24,7 @@ from gateway.actions import ACTIONS, Action
 from gateway.client.signing import new_idempotency_key
 from gateway.mcp.protocol import INVALID_PARAMS, Fault, Request, called, plain_result
 from gateway.mcp.shapes import input_schema, output_schema
-from gateway.mcp.watch import advice_for_ticket, watch
+from gateway.mcp.watch import advice, watch
 from verifier.entries import ACTION_BODIES, BOOLEAN, DID, RESOURCE, SEQ, Kind, Member, MemberError, check_body
 from verifier.wire import JsonObject, JsonValue, Malformed
 
@@ -361,14 +361,13 @@ async def _decide(caller: Caller, tool: Tool, spelling: Spelling, arguments: Jso
         raise
     if arguments.get("withReceipt") is False:
         answer = {name: value for name, value in answer.items() if name not in _SIGNED}
-    return shorn(answer) | advice_for_ticket(answer, find_claim().spelled(spelling))
+    return shorn(answer) | advice(answer, tool.action.name, members, names_in(spelling))
 
 
 async def _read(caller: Caller, tool: Tool, spelling: Spelling, arguments: JsonObject) -> JsonObject:
     if tool.action.name != "coordination.wait":
         return shorn(await caller.read(tool.action.name, arguments))
-    names = {other.action.name: other.spelled(spelling) for other in TOOLS}
-    picture = shorn(await watch(caller, arguments, wait_s=_wait_s(arguments), names=names))
+    picture = shorn(await watch(caller, arguments, wait_s=_wait_s(arguments), names=names_in(spelling)))
     rows = picture.get("resources")
     if isinstance(rows, list) and len(rows) > SHOWN_ROWS_MAX:
         return {**picture, "resources": rows[:SHOWN_ROWS_MAX], "isTruncated": True}
@@ -381,9 +380,10 @@ def _wait_s(arguments: JsonObject) -> int:
     return wait_s
 
 
-def find_claim() -> Tool:
-    """Return the tool that claims a ticket."""
-    return next(tool for tool in TOOLS if tool.action.name == "wait.claim")
+@cache
+def names_in(spelling: Spelling) -> Mapping[str, str]:
+    """Return the names of the tools by their actions."""
+    return {tool.action.name: tool.spelled(spelling) for tool in TOOLS}
 
 
 _SIGNED = frozenset({"receipt", "batch"})  # what is signed is passed on whole, or not at all

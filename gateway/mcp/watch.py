@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Protocol
 
-from verifier.entries import rows_of
+from verifier.entries import may_wait, resources_of, rows_of
 from verifier.wire import JsonObject, JsonValue
+
+_IN_THE_WAY = ("lease_held", "lock_delayed", "queued")
 
 
 class Looker(Protocol):
@@ -103,10 +105,17 @@ def _advice(picture: JsonObject, resource: JsonValue, did: str, names: Mapping[s
     return _next(acquire, {"resource": resource, "wait": True}, "Others hold it or stand in line: stand in line too.")
 
 
-def advice_for_ticket(answer: JsonObject, claim: str) -> JsonObject:
-    """Return `next` for an answer that gave a place in line; nothing for others. `claim` is the name of that tool."""
+def advice(answer: JsonObject, action: str, members: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    """Return `next` for the answer to a decision: a place in line is to be claimed, and who is in somebody's way stands
+    in line too; nothing for others.
+    """
     ticket = answer.get("ticket")
-    return {"next": _claim(ticket, claim)} if isinstance(ticket, dict) else {}
+    if isinstance(ticket, dict):
+        return {"next": _claim(ticket, names["wait.claim"])}
+    is_waiting = members.get("wait") is True or not may_wait(resources_of(members))
+    if action == "lease.acquire" and answer.get("error") in _IN_THE_WAY and not is_waiting:
+        return {"next": _next(names[action], {**members, "wait": True}, "Stand in line, and claim your turn.")}
+    return {}
 
 
 def _claim(ticket: JsonObject, claim: str) -> JsonObject:

@@ -22,11 +22,13 @@ import orjson
 
 from gateway.actions import ACTIONS
 from gateway.core.intake import Rejection
+from gateway.core.refusal import SESSION_REQUIRED
 from gateway.core.waitview import trust_view
 from gateway.ledger.history import stored_receipt
 from gateway.ledger.parking import PARK_MS_MAX, Draining
 from gateway.mcp.protocol import (
     INVALID_REQUEST,
+    MODERN,
     UNAUTHORIZED,
     Fault,
     Notification,
@@ -73,14 +75,15 @@ async def answer(house: House, spelling: Spelling, call: Call) -> Reply:
         return _fault(fault, is_modern=True)
     if isinstance(message, Notification):
         return Reply(202, b"", tuple(BASE_HEADERS.items()))
+    routing = _routing(call.request.raw_headers)
     try:
+        check_revision(message, routing)
         return await _respond(house, message, spelling, call)
     except Fault as fault:
-        return _fault(fault, is_modern=message.is_modern)
+        return _fault(fault, is_modern=message.is_modern or routing.version == MODERN)
 
 
 async def _respond(house: House, request: Request, spelling: Spelling, call: Call) -> Reply:
-    check_revision(request, _routing(call.request.raw_headers))
     caller = None
     if request.method == "tools/call":
         token = bearer_token(call)
@@ -179,6 +182,8 @@ class HttpCaller:
 
     async def decide(self, action: str, members: JsonObject, *, idempotency_key: str, wait_ms: int) -> JsonObject:
         """Let the desk decide; the answer is made of the stored bytes."""
+        if ACTIONS[action].signer == "session":  # a token speaks for an agent, which needs no sign of life
+            raise Trouble(SESSION_REQUIRED.name, SESSION_REQUIRED.advice, SESSION_REQUIRED.retry)
         with _told():
             if self._house.is_draining():
                 raise Draining
@@ -240,4 +245,5 @@ def _told() -> Iterator[None]:
             more["retryAfterMs"] = 1_000 * int(problem.headers["Retry-After"])
         if "number" in problem.members:
             more["number"] = int(str(problem.members["number"]))
-        raise Trouble(row.code, f"{row.title}: {problem.detail} {row.advice}", row.retry, more) from error
+        detail = problem.detail if problem.detail.endswith(".") else f"{problem.detail}."
+        raise Trouble(row.code, f"{row.title}: {detail} {row.advice}", row.retry, more) from error
