@@ -1168,16 +1168,16 @@ class Told(NamedTuple):
 REFUSAL_NUMBERS: Mapping[str, int] = MappingProxyType(
     {
         "operator_required": 105,
-        "session_required": 130,
+        "agent_not_found": 106,
         "operator_not_found": 122,
         "operator_last": 123,
         "key_taken": 124,
         "apikey_not_found": 125,
-        "apikey_used": 127,
         "apikey_known": 126,
-        "agent_not_found": 106,
+        "apikey_used": 127,
         "session_unknown": 128,
         "session_not_yours": 129,
+        "session_required": 130,
         "outside_scope": 118,
         "ledger_disputed": 401,
         "scheme_busy": 303,
@@ -1759,16 +1759,15 @@ def _gateway_fault(leaf: Leaf) -> str | None:
 
 
 def _requester_fault(leaf: Leaf) -> str | None:
-    """An operator acts for itself, an agent for its operator, a session for both or for the operator that issued it."""
+    """Operators and the enroller act for themselves, an agent for its operator, a session for both or for its issuer."""
     actor, principal, on_behalf_of = leaf.actor, leaf.principal, leaf.on_behalf_of
     if GATEWAY in (actor, principal, on_behalf_of):
         return "member actor: gateway exactly in entries that the gateway causes"
     if on_behalf_of in (actor, principal) and not actor == principal == on_behalf_of:
         return "members actor, principal, onBehalfOf: all equal, or onBehalfOf differs from both"
     rule = leaf.entry_type.actor_rule
-    is_own = rule == "operator" or (rule == "operator or enroller" and "keyDigest" not in leaf.value)
-    if is_own and on_behalf_of != actor:
-        return "members actor, principal, onBehalfOf: equal when an operator acts"
+    if rule in ("operator", "operator or enroller") and on_behalf_of != actor:
+        return "members actor, principal, onBehalfOf: equal when an operator or the enroller acts"
     if rule == "session" and on_behalf_of == actor:
         return "member onBehalfOf: not the session itself"
     if leaf.request is not None and not is_body_text(leaf.request["body"], body_bytes_max(leaf.action)):
@@ -1916,20 +1915,17 @@ def _may_overlap(name: str, others: Collection[str]) -> bool:
 
 _GROUP = frozenset(member.name for member in _HELD)
 _NOTHING = Told(())
-_RELEASE_TOLD = ("holder", "endedSeq")
 
 
 def _group_fault(leaf: Leaf) -> str | None:
     """Members that explain a refusal are there exactly as its error says."""
-    # A release that an atomic batch refused may say what release.refused may.
-    more = _RELEASE_TOLD if leaf.type == _BATCH_REFUSED and leaf.text("action") == "lease.release" else ()
-    return _group_difference(leaf.text("error"), _GROUP.intersection(leaf.value), more)
+    return _group_difference(leaf.text("error"), _GROUP.intersection(leaf.value))
 
 
 @lru_cache(maxsize=256)
-def _group_difference(error: str, found: frozenset[str], more: tuple[str, ...]) -> str | None:
+def _group_difference(error: str, found: frozenset[str]) -> str | None:
     told = HELD_MEMBERS.get(error, _NOTHING)
-    for name in sorted(found.symmetric_difference(told.always).difference((*told.perhaps, *more))):
+    for name in sorted(found.symmetric_difference(told.always).difference(told.perhaps)):
         return f"member {name}: " + ("not for this error" if name in found else "missing for this error")
     return None
 

@@ -830,7 +830,13 @@ def staffed() -> Ledger:
     ledger.answer("lease.released", header, ledger.released(SESSION, first))  # 19
     second = ledger.answer("lease.granted", header, ledger.new_lease("repo:b"))  # 20
     ask_free: Json = {"action": "lease.acquire", "resource": "lock:free"}
-    refused = {"count": 2, "isAtomic": True, "index": 1, "action": "lease.acquire", **ledger.held_members(held, "repo:a")}
+    refused = {
+        "count": 2,
+        "isAtomic": True,
+        "index": 1,
+        "action": "lease.acquire",
+        **ledger.held_members(held, "repo:a"),
+    }
     body = {"commands": [ask_free, {**ask, "resource": "repo:a"}], "isAtomic": True}
     ledger.decision("batch.refused", BOB, "batch.submit", body, refused)  # 21
     header = ledger.batch(CAROL, ask_free, {**ask, "resource": "repo:a"}, is_bare=True)  # 22
