@@ -184,8 +184,8 @@ def test_evidence_that_was_touched_is_found_by_step_10(change: dict[str, Any]) -
     request = acquire("A", "repo:x").signed()._replace(**change)
     book.entry(NOW_MS, acquire("A", "repo:y"))
     tail = Tail(6, book.head.prev_hash if book.head else b"", NOW_MS, 0)
-    refused = granted("release.repeated", {"resources": ["repo:x"], "leaseId": "L1", "endedSeq": 1})
-    leaf, _ = append(tail, book.imprint, refused, request, encode_canonical)
+    repeated = granted("release.repeated", {"resources": ["repo:x"], "leaseId": "L1", "endedSeq": 1})
+    leaf, _ = append(tail, book.imprint, repeated._replace(asked=request), encode_canonical)
     assert check_evidence(parse_leaf(leaf)).faults != ()
 
 
@@ -214,7 +214,7 @@ def test_the_append_only_moves_the_tail_by_one_leaf() -> None:
     tail = Tail(7, b"\x05" * 32, NOW_MS, 3)
     imprint = Imprint("gateway.example/main", "ab" * 32, "local")
     step = granted("service.started", {"cause": "start", "isClean": True, "gapMs": 0})
-    data, after = append(tail, imprint, step, None, encode_canonical)
+    data, after = append(tail, imprint, step, encode_canonical)
     assert json.loads(data) == {
         "type": "tallystick/service.started/1",
         "origin": "gateway.example/main",

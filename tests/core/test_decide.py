@@ -13,7 +13,20 @@ from gateway.core.outcome import Context, Decision, Recorded, Replay, Unreceipte
 from gateway.core.refusal import TABLE
 from gateway.core.state import Agent, Counter, Draft, Nonce, agent_key, nonce_key
 from tests.core.book import DECIDERS, Book, own_members
-from tests.core.requests import NOW_MS, Ask, acquire, add, did_of, release, remove, renew
+from tests.core.requests import (
+    NOW_MS,
+    Ask,
+    acquire,
+    add,
+    add_operator,
+    chain,
+    did_of,
+    open_session,
+    release,
+    remove,
+    remove_operator,
+    renew,
+)
 from verifier.checkpoint import parse_checkpoint
 
 DAY_MS = 86_400_000
@@ -52,8 +65,15 @@ def sign_now(climber: Climber) -> None:
 
 def enrol_and_remove(climber: Climber) -> None:
     at = climber.t_ms
-    climber.book.play(at, add("op", "E", at))
+    climber.book.play(at, add_operator("op", "op2", at))
+    climber.book.play(at, add("op2", "E", at))
     climber.book.play(at, remove("op", "E", at))
+
+
+def enrol_under_a_removed_operator(climber: Climber) -> None:
+    at = climber.t_ms
+    climber.book.play(at, add("op2", "E", at))
+    climber.book.play(at, remove_operator("op", "op2", at))
 
 
 def enrol(climber: Climber) -> None:
@@ -77,6 +97,7 @@ COMMON: list[Rung] = [
     ("signed an hour ago", lambda c: None, "outside_window"),
     ("by nobody known", sign_now, "agent_unknown"),
     ("by a key that was removed", enrol_and_remove, "agent_removed"),
+    ("by a key whose operator was removed", enrol_under_a_removed_operator, "operator_removed"),
     ("having seen another history", enrol, "unknown_history"),
     ("with a nonce of before", know_the_anchor, "nonce_reused"),
     ("under a key of other work", refresh_the_nonce, "idempotency_mismatch"),
@@ -319,13 +340,16 @@ def test_an_idempotency_key_lives_exactly_a_day_of_log_time() -> None:
     assert isinstance(book.play(free, at(free)), Recorded)
 
 
-def test_keys_and_nonces_belong_to_their_principal() -> None:
-    """Another agent's key or nonce is another key or nonce."""
+def test_keys_and_nonces_belong_to_the_key_that_signed() -> None:
+    """Another agent's key or nonce is another key or nonce, and so is another session's of the same agent."""
     book = Book()
     ask = acquire("A", "repo:x")
     book.play(NOW_MS, ask)
     other = acquire("B", "repo:y").but(idempotency_key=ask.idempotency_key, nonce=ask.nonce)
     assert book.play(NOW_MS, other) == Recorded(6, 200)
+    book.play(NOW_MS, open_session("s", chain("A", "s")))
+    mine = acquire("s", "repo:z").but(idempotency_key=ask.idempotency_key, nonce=ask.nonce)
+    assert book.play(NOW_MS, mine) == Recorded(8, 200)
 
 
 def test_a_nonce_is_remembered_exactly_as_long_as_its_signature_could_return() -> None:
@@ -342,7 +366,7 @@ def test_a_nonce_is_remembered_exactly_as_long_as_its_signature_could_return() -
 
 def breaking(draft: Draft, request: Any, context: Context) -> Decision:
     """Grant half a lease, then fail."""
-    draft.put(agent_key("did:key:half"), Agent("did:key:half", None, context.seq, None))
+    draft.put(agent_key("did:key:half"), Agent("did:key:half", None, context.seq, None, did_of("op")))
     draft.put("ledger/token", Counter(99))
     draft.delete(agent_key(did_of("A")))
     raise ZeroDivisionError("a bug")
