@@ -23,6 +23,11 @@ _BODY_HEADERS = {
 }
 _PREFER = {"Prefer": "`wait=N`: for how many seconds the answer may be held back (RFC 7240). It is not signed"}
 _APPLIED = {"Preference-Applied": "`wait=N`: the answer was held back, for N seconds at most"}
+_ALLOWANCE = {
+    "RateLimit-Policy": '`"decisions";q=…;w=…`: how many decisions are free at once, and in how many seconds they are '
+    'again; a trial agent has `"trial"`: its entries in all, and how long it lasts',
+    "RateLimit": '`"decisions";r=…`, or `"trial";r=…`: how many are left',
+}
 _RETRY_AFTER = {"Retry-After": "Seconds until asking again makes sense; as `retryAfterMs`, rounded up"}
 # What is answered with 202: the asker has a ticket, and comes back with it.
 _WAITING = {"lease.acquire": ("wait.queued",), "wait.claim": ("wait.polled",)}
@@ -42,8 +47,30 @@ def openapi(origin: str) -> dict[str, object]:
             "description": f"Leases with signed receipts on the ledger {origin}. Normative text: docs/protocol.md.",
         },
         "paths": paths,
-        "components": {"schemas": _schemas(), "responses": {"Problem": _problem_response()}},
+        "components": {
+            "schemas": _schemas(),
+            "responses": {"Problem": _problem_response()},
+            "securitySchemes": _SECURITY_SCHEMES,
+        },
     }
+
+
+_SECURITY_SCHEMES = {
+    "signature": {"type": "apiKey", "in": "header", "name": "Signature", "description": "RFC 9421, by one's own key"},
+    "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "tsk_live_… or tsk_trial_…"},
+}
+_BY_SIGNATURE: dict[str, list[str]] = {"signature": []}
+_BY_TOKEN: dict[str, list[str]] = {"bearer": []}
+_BY_NOBODY: dict[str, list[str]] = {}
+# Who may ask, in the order of x-tallystick-signer. On a public ledger reads need nothing.
+_SECURITY: Mapping[str, list[dict[str, list[str]]]] = {
+    "agent": [_BY_SIGNATURE, _BY_TOKEN],
+    "session": [_BY_SIGNATURE],
+    "operator": [_BY_SIGNATURE],
+    "reader": [_BY_SIGNATURE, _BY_TOKEN, _BY_NOBODY],
+    "bearer": [_BY_TOKEN],
+    "anyone": [_BY_NOBODY],
+}
 
 
 def _operation(action: Action) -> dict[str, object]:
@@ -54,8 +81,11 @@ def _operation(action: Action) -> dict[str, object]:
         "tags": [action.name.partition(".")[0]],
         "parameters": _parameters(action),
         "responses": {**_answers(action), **_refused_answers(action), "default": _PROBLEM},
+        "security": _SECURITY[action.signer],
         "x-tallystick-signer": action.signer,
     }
+    if action.kind == "enrolment":
+        operation["requestBody"] = _body("application/json", _enrolment_schema())
     if action.kind == "decision":
         operation["requestBody"] = _body("application/json", body_schema(action.name))
     if action.kind == "report":
@@ -74,10 +104,10 @@ def _parameters(action: Action) -> list[dict[str, object]]:
         }
         for row in action.parameters
     ]
-    headers = dict(_HEADERS) if action.signer != "anyone" else {}
+    headers = dict(_HEADERS) if _BY_SIGNATURE in _SECURITY[action.signer] else {}
     if action.kind == "decision":
         headers |= _BODY_HEADERS
-    is_required = action.kind == "decision"
+    is_required = _SECURITY[action.signer] == [_BY_SIGNATURE]
     rows += [_header_parameter(name, text, is_required=is_required) for name, text in headers.items()]
     if action.is_held:
         rows += [_header_parameter(name, text, is_required=False) for name, text in _PREFER.items()]
@@ -92,18 +122,32 @@ def _body(content_type: str, schema: Mapping[str, object]) -> dict[str, object]:
     return {"required": True, "content": {content_type: {"schema": schema}}}
 
 
+def _enrolment_schema() -> dict[str, object]:
+    """Return what an enrolment by API key says: those members of `agent.add` that are not the gateway's to add."""
+    properties = body_schema("agent.add")["properties"]
+    assert isinstance(properties, dict), "a body is an object"
+    said = {name: properties[name] for name in ("agent", "name", "proof")}
+    return {"type": "object", "additionalProperties": False, "required": ["agent", "proof"], "properties": said}
+
+
 def _answers(action: Action) -> dict[str, object]:
     """Return one response per status that a success may have."""
-    if action.kind != "decision":
+    if action.kind not in ("decision", "enrolment"):
         return {"200": _answer(action)}
     waiting = [full_type(name) for name in _WAITING.get(action.name, ())]
-    done = [name for name in action.answers if name not in waiting and not _is_refusal(name)]
+    done = [name for name in _leaves(action) if name not in waiting and not _is_refusal(name)]
+    headers = {**_ALLOWANCE, **_applied(action)}
     text = "The decision with its receipt; its leaf is one of the types below."
-    answers: dict[str, object] = {"200": _json(text, _answer_schema(done), _applied(action))}
+    answers: dict[str, object] = {"200": _json(text, _answer_schema(done, action), headers)}
     if waiting:
         text = "A place in line, with its receipt: nothing is granted yet."
-        answers["202"] = _json(text, _answer_schema(waiting), _applied(action))
+        answers["202"] = _json(text, _answer_schema(waiting, action), headers)
     return answers
+
+
+def _leaves(action: Action) -> Sequence[str]:
+    """Return the entry types of an action's answers; the gateway answers an enrolment with what it asked for."""
+    return ACTIONS["agent.add"].answers if action.kind == "enrolment" else action.answers
 
 
 def _is_refusal(entry_type: str) -> bool:
@@ -122,15 +166,15 @@ def _answer(action: Action) -> dict[str, object]:
 
 def _refused_answers(action: Action) -> dict[str, object]:
     """Return one response per status that a receipted refusal may have."""
-    if action.kind != "decision":
+    leaves = [name for name in _leaves(action) if _is_refusal(name)]
+    if not leaves:  # a session that may not open leaves no entry
         return {}
     statuses = sorted({row.status for row in TABLE if row.is_receipted})
     text = "Refused, with a receipt, or a problem."
-    leaves = [name for name in action.answers if _is_refusal(name)]
     schema = {"allOf": [{"$ref": "#/components/schemas/Refusal"}], "x-tallystick-leaves": leaves}
     content = {"application/json": {"schema": schema}, "application/problem+json": {"schema": _PROBLEM_REF}}
-    answer = {"description": text, "content": content}
-    later = answer | {"headers": _headers(_RETRY_AFTER)}
+    answer = {"description": text, "content": content, "headers": _headers(_ALLOWANCE)}
+    later = answer | {"headers": _headers({**_ALLOWANCE, **_RETRY_AFTER})}
     return {str(status): later if status in _MAY_BE_LATER else answer for status in statuses}
 
 
@@ -145,8 +189,9 @@ _PROBLEM_REF = {"$ref": "#/components/schemas/Problem"}
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-def _answer_schema(leaves: Sequence[str]) -> dict[str, object]:
-    return {"allOf": [{"$ref": "#/components/schemas/Answer"}], "x-tallystick-leaves": list(leaves)}
+def _answer_schema(leaves: Sequence[str], action: Action) -> dict[str, object]:
+    kind = "BatchAnswer" if action.name == "batch.submit" else "Answer"
+    return {"allOf": [{"$ref": f"#/components/schemas/{kind}"}], "x-tallystick-leaves": list(leaves)}
 
 
 def _json(text: str, schema: Mapping[str, object], headers: Mapping[str, str] = _NO_HEADERS) -> dict[str, object]:
@@ -172,8 +217,14 @@ def _schemas() -> dict[str, object]:
         "properties": {
             "payloadType": {"const": "application/vnd.tallystick.leaf.v1+json"},
             "payload": {"type": "string", "contentEncoding": "base64"},
-            "signatures": {"type": "array", "minItems": 1, "maxItems": 1, "items": signature},
+            "signatures": {"type": "array", "maxItems": 1, "items": signature},
             "proof": text,
+            "batch": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["leaf", "path"],
+                "properties": {"leaf": _BASE64, "path": {"type": "array", "items": _BASE64}},
+            },
         },
     }
     answer = {
@@ -197,9 +248,47 @@ def _schemas() -> dict[str, object]:
             "nowMs": number,
             "number": number,
             "seq": number,
+            "violated-policies": {"type": "array", "items": text},
         },
     }
-    return {"Receipt": receipt, "Answer": answer, "Refusal": _refusal_schema(), "Problem": problem, **leaves}
+    return {
+        "Receipt": receipt,
+        "Answer": answer,
+        "BatchAnswer": _batch_schema(),
+        "Refusal": _refusal_schema(),
+        "Problem": problem,
+        **leaves,
+    }
+
+
+_BASE64: Mapping[str, object] = {"type": "string", "contentEncoding": "base64"}
+
+
+def _batch_schema() -> dict[str, object]:
+    """Return the answer to a batch: what a single answer would say of each command, and one proof for all of them."""
+    base64s = {"type": "array", "items": _BASE64}
+    result = {
+        "type": "object",
+        "required": ["ok", "status", "seq"],
+        "properties": {"ok": {"type": "boolean"}, "status": {"type": "integer"}, "seq": {"type": "integer"}},
+    }
+    proof = {
+        "checkpoint": {"type": "string"},
+        "index": {"type": "integer"},
+        "keyid": {"type": "string"},
+        "leaves": base64s,
+        "signatures": base64s,
+        "paths": {"type": "array", "items": base64s},
+    }
+    return {
+        "type": "object",
+        "required": ["ok", "results", "batch"],
+        "properties": {
+            "ok": {"type": "boolean"},
+            "results": {"type": "array", "items": result},
+            "batch": {"type": "object", "required": list(proof), "properties": proof},
+        },
+    }
 
 
 def _refusal_schema() -> dict[str, object]:

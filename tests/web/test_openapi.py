@@ -77,10 +77,61 @@ def test_refusals_have_their_own_shape_and_say_when_to_come_back() -> None:
     assert {"conflict", "cycle", "acquireOrder", "ahead", "ticketId", "delayUntilMs", "retryAfterMs"} < set(refusal)
     for action in ACTIONS.values():
         answers = operation_of(action.name)["responses"]
-        if action.kind == "decision":
+        if action.kind == "decision" and action.name != "session.open":
             assert all("Retry-After" in answers[status]["headers"] for status in ("409", "429"))
             leaves = answers["409"]["content"]["application/json"]["schema"]["x-tallystick-leaves"]
             assert leaves and all(leaf.endswith(".refused/1") for leaf in leaves)
+
+
+def test_who_may_ask_how_is_said_of_every_operation() -> None:
+    signature: dict[str, list[str]] = {"signature": []}
+    bearer: dict[str, list[str]] = {"bearer": []}
+    for name, expected in (
+        ("lease.acquire", [signature, bearer]),
+        ("session.open", [signature]),
+        ("agent.add", [signature]),
+        ("agent.enrol", [bearer]),
+        ("agent.list", [signature, bearer, {}]),
+        ("ledger.seen", [{}]),
+    ):
+        operation = operation_of(name)
+        assert operation["security"] == expected
+        required = {row["name"] for row in operation["parameters"] if row["in"] == "header" and row["required"]}
+        assert ("Signature" in required) == (expected == [signature])
+    components: Any = openapi(ORIGIN)["components"]
+    assert set(components["securitySchemes"]) == {"signature", "bearer"}
+
+
+def test_an_enrolment_is_answered_as_what_the_gateway_asks_for() -> None:
+    operation = operation_of("agent.enrol")
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    assert (set(schema["properties"]), schema["required"]) == ({"agent", "name", "proof"}, ["agent", "proof"])
+    leaves = operation["responses"]["200"]["content"]["application/json"]["schema"]["x-tallystick-leaves"]
+    assert leaves == [full_type("agent.added")]
+
+
+def test_a_session_that_may_not_open_is_told_by_a_problem() -> None:
+    assert set(operation_of("session.open")["responses"]) == {"200", "default"}
+
+
+async def test_an_answer_to_a_batch_has_the_shape_of_the_document(public: World) -> None:
+    commands = [{"action": "lease.acquire", "resource": f"lock:{number}"} for number in range(2)]
+    answer = (await public.ask("a", "batch.submit", commands=commands)).json
+    components: Any = openapi(ORIGIN)["components"]
+    schema = components["schemas"]["BatchAnswer"]
+    assert set(answer) == set(schema["properties"])
+    assert set(answer["batch"]) == set(schema["properties"]["batch"]["properties"])
+    assert set(schema["properties"]["results"]["items"]["required"]) < set(answer["results"][0])
+    ref = operation_of("batch.submit")["responses"]["200"]["content"]["application/json"]["schema"]["allOf"]
+    assert ref == [{"$ref": "#/components/schemas/BatchAnswer"}]
+
+
+def test_every_answer_to_a_decision_says_what_is_left() -> None:
+    for action in ACTIONS.values():
+        answers = operation_of(action.name)["responses"]
+        if action.kind in ("decision", "enrolment"):
+            told = [answer for status, answer in answers.items() if status != "default"]
+            assert told and all({"RateLimit", "RateLimit-Policy"} <= set(answer["headers"]) for answer in told)
 
 
 def test_the_wish_to_wait_is_a_header_of_claims_alone() -> None:
