@@ -1,4 +1,4 @@
-"""The budgets of house.md and ADR 23: short functions, and a verifier that a stranger can read in an evening."""
+"""The budgets of house.md, ADR 23 and ADR 30: short functions, and a verifier that a stranger can read in an evening."""
 
 import ast
 import io
@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION_LINES_MAX = 70
-VERIFIER_CODE_LINES_MAX = 1_200
+VERIFIER_CODE_LINES_MAX = 1_400
 VERIFIER_FILE_LINES_MAX = 220
 # A table: reading it is scanning it, so its length costs nothing.
 TABLES = {"verifier/entries.py"}
