@@ -1759,7 +1759,7 @@ def _gateway_fault(leaf: Leaf) -> str | None:
 
 
 def _requester_fault(leaf: Leaf) -> str | None:
-    """Operators and the enroller act for themselves, agents for their operator, sessions for both or for their issuer."""
+    """Operators and the enroller act for themselves, agents for an operator, sessions for both or for their issuer."""
     actor, principal, on_behalf_of = leaf.actor, leaf.principal, leaf.on_behalf_of
     if GATEWAY in (actor, principal, on_behalf_of):
         return "member actor: gateway exactly in entries that the gateway causes"
