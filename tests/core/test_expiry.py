@@ -11,7 +11,23 @@ from gateway.core.opening import start_steps
 from gateway.core.outcome import Context, Recorded
 from gateway.core.state import Draft, Ended, Parameters, ended_key
 from tests.core.book import Book, own_members
-from tests.core.requests import NOW_MS, Ask, accept, acquire, break_, did_of, release, renew, transfer
+from tests.core.crew import Crew
+from tests.core.requests import (
+    NOW_MS,
+    Ask,
+    accept,
+    acquire,
+    batch,
+    beat,
+    break_,
+    close,
+    did_of,
+    release,
+    remove,
+    remove_operator,
+    renew,
+    transfer,
+)
 
 
 def holiday(book: Book, t_ms: int, away_ms: int) -> None:
@@ -105,6 +121,73 @@ def test_a_command_never_meets_a_lease_whose_time_has_come_however_many_are_due(
     book.run(t_ms, make(t_ms))
     assert ended_after_the_sweep(book, size) == written
     book.audit()
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+IDLE_MS = 120_000
+
+
+def test_a_sweep_goes_by_due_time_and_then_by_number_whatever_it_is() -> None:
+    """A session is due when it was idle for too long; what it holds may be due before, with it, or only through it."""
+    one = Crew()
+    one.hold("B", "repo:of-b", ttlMs=IDLE_MS)  # due with the session, and has the lower number
+    one.open("s", "A")
+    one.hold("s", "repo:first", ttlMs=IDLE_MS - 1)
+    one.hold("s", "repo:with", ttlMs=IDLE_MS)  # the session has the lower number and takes it along
+    one.hold("s", "repo:after", ttlMs=IDLE_MS + 1)
+    one.hold("B", "repo:last", ttlMs=IDLE_MS)
+    mark = len(one.leaves)
+    one.later(IDLE_MS)
+    told = [(one.leaf(seq).type.split("/")[1], one.leaf(seq).value.get("resources")) for seq in range(mark, mark + 6)]
+    assert told == [
+        ("lease.expired", ["repo:first"]), ("lease.expired", ["repo:of-b"]), ("session.ended", None),
+        ("lease.returned", ["repo:with"]), ("lease.returned", ["repo:after"]), ("lease.expired", ["repo:last"]),
+    ]  # fmt: skip
+    assert one.leaf(mark + 2).value["trust"] == [
+        {"did": did_of("A"), "change": -5_000, "after": 40_000, "previousSeq": mark},
+    ]  # fmt: skip
+
+
+def crowd_with_a_session() -> tuple[Crew, int]:
+    """Return a ledger with so many due leases that a sweep is full, and then session `s` of A, with a lease, is due."""
+    one = Crew(session_idle_ms=2_000)
+    for start in range(0, 300, 150):
+        one.run(NOW_MS, *(acquire("X", f"repo:{n}", ttlMs=1_000) for n in range(start, start + 150)))
+    one.open("s", "A")
+    one.hold("s", "repo:late")
+    one.t_ms += 2_000
+    return one, len(one.leaves)
+
+
+OVERDUE: dict[str, tuple[Callable[[], Ask], list[str]]] = {
+    "its own": (lambda: beat("s"), []),
+    "its own release": (lambda: release("s", "repo:late"), []),
+    "another's acquire": (lambda: acquire("B", "repo:late"), ["lease.granted"]),
+    "its agent closes it": (lambda: close("A", "s"), ["closing.repeated"]),
+    "its agent is removed": (lambda: remove("op", "A"), ["agent.removed"]),
+    "its operator is removed": (lambda: remove_operator("op2", "op"), ["operator.removed"]),
+    "its agent's batch": (lambda: batch("A", acquire("A", "repo:late")), ["batch.received", "lease.granted"]),
+}
+
+
+@pytest.mark.parametrize(("make", "written"), OVERDUE.values(), ids=OVERDUE)
+def test_a_command_never_meets_a_session_whose_time_has_come_however_many_are_due(
+    make: Callable[[], Ask], written: list[str]
+) -> None:
+    one, size = crowd_with_a_session()
+    one.tell(make())
+    assert one.types(size + EXPIRIES_MAX) == ["session.ended", "lease.returned", *written]
+    ended = one.leaf(size + EXPIRIES_MAX)
+    assert (ended.value["reason"], ended.value["leases"]) == ("idle", 1)
+
+
+def test_a_session_that_is_not_touched_waits_for_the_next_sweep() -> None:
+    one, size = crowd_with_a_session()
+    assert one.tell(acquire("B", "repo:other")) == "lease.granted"
+    assert one.types(size + EXPIRIES_MAX) == ["lease.granted"] and one.session("s").is_open
+    one.run(one.t_ms)
+    assert one.types(-2) == ["session.ended", "lease.returned"]
 
 
 @pytest.mark.parametrize("how", ["renew", "release", "release by id"])
