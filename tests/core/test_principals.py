@@ -18,6 +18,7 @@ from tests.core.requests import (
     accept,
     acquire,
     add,
+    add_operator,
     did_of,
     enrol,
     issue,
@@ -333,6 +334,18 @@ def test_a_session_hands_over_only_with_the_verb_for_it() -> None:
     one.say(transfer("op", lease_id, token, "t"))
     assert error_of(one.say(accept("t", lease_id))) == "outside_scope"
     assert kind_of(one.say(transfer("op", lease_id, token, "B"))) == "transfer.offered", "an operator needs no verb"
+    assert one.audited() == []
+
+
+def test_an_operator_that_was_on_trial_before_is_an_operator() -> None:
+    one = Hall("AB")
+    one.say(issue("op", "ab" * 32, "trial"))
+    one.say(enrol("Z", "ab" * 32))
+    one.say(remove("op", "Z"))
+    one.say(add_operator("op", "Z"))
+    lease_id = one.hold("A", "repo:x")
+    offered = one.say(transfer("Z", lease_id, one.leases()[lease_id].fencing_token, "B"))
+    assert kind_of(offered) == "transfer.offered"
     assert one.audited() == []
 
 

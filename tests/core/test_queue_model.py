@@ -965,13 +965,14 @@ class Street:
 
     def about_a_session(self, name: str) -> Ask:
         pick, agent = self.rng.choice, self.rng.choice(PEOPLE)
-        if self.sessions and pick((0, 1)):
+        if pick((0, 1)) and self.sessions:
             session = pick(self.sessions[-4:])
             return close(pick([session, session, agent, "op"]), session) if pick((0, 1)) else beat(session)
         new = f"s{len(self.sessions)}"
         issuers = pick([(agent,), (agent,), (AGENT_OF[agent],), (AGENT_OF[agent], agent)])
         until_ms = self.hall.t_ms + pick([3_000, 600_000])
-        scope, verbs = pick(SCOPES), ["lease", "transfer"][: pick((1, 2))]
+        scope: list[str] | None = pick(SCOPES)
+        verbs = ["lease", "transfer"] if pick((0, 1)) else ["lease"]
         self.sessions.append(new)
         self.hall.names[did_of(new)] = new
         lent = chain(*issuers, new, at_ms=self.hall.t_ms, verbs=verbs, resources=scope, expiresAtMs=until_ms)

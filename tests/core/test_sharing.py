@@ -274,10 +274,13 @@ def test_what_a_lease_left_closed_counts_until_it_is_open_again() -> None:
     assert one.audited() == []
 
 
-def test_a_delay_that_is_over_does_not_count_though_the_sweeper_is_behind() -> None:
+@pytest.mark.parametrize("holder", ["A", "s"])
+def test_a_delay_that_is_over_does_not_count_though_the_sweeper_is_behind(holder: str) -> None:
+    """Neither one's own nor that of a session."""
     one = Hall(held_per_principal=300, lock_delay_ms=5_000)
+    one.open("s", "A")
     names = [f"repo:{number}" for number in range(200)]
-    one.hold("A", *names, ttlMs=1_000)
+    one.hold(holder, *names, ttlMs=1_000)
     one.later(1_000)
     for number in range(EXPIRIES_MAX):
         one.hold("B", f"db:{number}", ttlMs=4_000)

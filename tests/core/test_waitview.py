@@ -48,6 +48,7 @@ from gateway.core.waitview import (
     wait_view,
 )
 from tests.core.book import Book, Shelf
+from tests.core.hall import Hall
 from tests.core.requests import NOW_MS, acquire, add, did_of, release, transfer
 from verifier.wire import JsonObject, encode_canonical
 
@@ -461,6 +462,83 @@ def test_who_may_share_does_not_wait_for_each_other() -> None:
     ]  # fmt: skip
     assert pairs_of(Stage(*rows, ticket(8, "b", "doc:x", mode="read"))) == []
     assert len(pairs_of(Stage(*rows, ticket(8, "b", "doc:x", mode="write")))) == 1
+
+
+def test_what_sessions_hold_and_wait_for_is_shown_with_whom_they_act_for_and_how_it_is_called() -> None:
+    hall = Hall("BC", lock_delay_ms=5_000)
+    hall.say(add("op", "A", name="worker-1"))
+    hall.open("s", "A", label="shell")
+    hall.open("t", "A")
+    hall.hold("s", "repo:x", ttlMs=600_000)
+    hall.hold("t", "repo:y", ttlMs=1_000)
+    hall.line("t", "repo:x", giveUpMs=600_000)
+    hall.ask_for("t", "repo:x")
+    hall.later(1_000)
+    scene = look(hall.shelf, hall.t_ms, hall.parameters)
+    row = row_of(wait_view(scene), "repo:x")
+    picked = ("holder", "actor", "principal", "holderName", "actorName", "endsIfIdleAtMs")
+    seen = [
+        {name: one[name] for name in picked if name in one}
+        for kind in ("leases", "queue", "waiting")
+        for one in row[kind]
+    ]
+    of_t = {"actor": did_of("t"), "principal": A, "actorName": "worker-1"}
+    assert seen == [
+        {"holder": did_of("s"), "principal": A, "holderName": "shell", "endsIfIdleAtMs": NOW_MS + 120_000}, of_t, of_t,
+    ]  # fmt: skip
+    (delay,) = row_of(wait_view(scene), "repo:y")["delays"]
+    assert (delay["holder"], delay["principal"], delay["holderName"]) == (did_of("t"), A, "worker-1")
+    (lease,) = rows_of(leases_view(scene, did_of("s")), "leases")
+    assert (lease["principal"], lease["endsIfIdleAtMs"]) == (A, NOW_MS + 120_000)
+    assert rows_of(leases_view(scene, A), "leases") == [], "each key has its own"
+    assert hall.audited() == []
+
+
+def test_the_least_end_of_a_sessions_lease_is_shown_and_a_holiday_moves_it() -> None:
+    hall = Hall("A")
+    hall.open("s", "A", expiresAtMs=NOW_MS + 90_000)
+    hall.hold("s", "repo:short", ttlMs=5_000)
+    hall.hold("s", "repo:long")
+    leases = rows_of(leases_view(look(hall.shelf, NOW_MS, hall.parameters), did_of("s")), "leases")
+    assert [one["endsIfIdleAtMs"] - NOW_MS for one in leases] == [5_000, 90_000]
+    hall.shelf.records[HOLIDAY_KEY] = Counter(NOW_MS + 30_000)
+    leases = rows_of(leases_view(look(hall.shelf, NOW_MS, hall.parameters), did_of("s")), "leases")
+    assert [one["endsIfIdleAtMs"] - NOW_MS for one in leases] == [30_000, 90_000]
+
+
+def test_what_a_session_had_is_left_out_when_its_time_has_come_but_for_what_it_left_closed() -> None:
+    hall = Hall("AB", lock_delay_ms=200_000)
+    hall.open("s", "A")
+    hall.hold("s", "repo:closed", ttlMs=1_000)
+    hall.later(1_000)
+    hall.hold("s", "repo:x")
+    hall.hold("B", "repo:y")
+    hall.line("s", "repo:y", giveUpMs=600_000)
+    ticket = next(iter(hall.tickets().values()))
+    hall.shelf.records[ticket_key(ticket.ticket_id)] = ticket._replace(poll_by_ms=NOW_MS + 600_000)
+    for at_ms, counts in ((120_999, [2, 1, 1]), (121_000, [1, 1, 0])):
+        view = wait_view(look(hall.shelf, NOW_MS + at_ms, hall.parameters))
+        shown: Any = view["counts"]
+        assert [shown["leases"], shown["delays"], shown["queued"]] == counts
+    assert [row["resource"] for row in rows_of(view)] == ["repo:closed", "repo:y"]
+    assert row_of(view, "repo:y")["queue"] == []
+    hall.shelf.records[HOLIDAY_KEY] = Counter(NOW_MS + 121_001)
+    shown = wait_view(look(hall.shelf, NOW_MS + 121_000, hall.parameters))["counts"]
+    assert (shown["leases"], shown["queued"]) == (2, 1), "a holiday keeps what a session has"
+
+
+def test_a_session_has_the_trust_of_its_agent() -> None:
+    hall = Hall("A")
+    hall.open("s", "A")
+    hall.hold("s", "repo:x", ttlMs=1_000)
+    hall.later(1_000)
+    seq = len(hall.leaves) - 1
+    seen = {"nowMs": hall.t_ms, "trust": 45_000, "lastSeq": seq}
+    assert trust_view(hall.shelf, did_of("s"), hall.t_ms, hall.parameters) == seen | {
+        "did": did_of("s"),
+        "principal": A,
+    }
+    assert trust_view(hall.shelf, A, hall.t_ms, hall.parameters) == seen | {"did": A}
 
 
 def test_trust_is_shown_with_the_entry_that_changed_it_last() -> None:
