@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.core.intake import Rejection
@@ -19,6 +21,7 @@ from tests.core.requests import (
     chain,
     did_of,
     enrol,
+    issue,
     open_session,
     proof_of,
     release,
@@ -179,10 +182,10 @@ def test_an_agent_whose_key_the_gateway_holds_says_so_in_each_of_its_entries() -
 
 
 @pytest.mark.parametrize("before", [{}, {"agentCustody": "gateway"}])
-def test_custody_of_an_agent_in_force_never_changes(before: dict[str, str]) -> None:
+def test_custody_of_an_agent_in_force_never_changes(before: dict[str, Any]) -> None:
     """An operator removes and adds again to change it, and both acts are on record."""
     one = Crew()
-    after = {} if before else {"agentCustody": "gateway"}
+    after: dict[str, Any] = {} if before else {"agentCustody": "gateway"}
     one.tell(add("op", "E", **before))
     assert one.refuses(add("op", "E", **after)) == "key_taken"
     assert one.tell(add("op", "E", name="new", **before)) == "agent.added"
@@ -218,13 +221,13 @@ def test_the_enroller_does_nothing_without_an_api_key_and_nobody_else_with_one()
     for by in ("op", "A"):
         signed = ask("agent.add", by, agent=E, keyDigest=key, proof=proof_of("E", key))
         assert one.refuses(signed) == "operator_required"
-    for action, members in (
-        ("agent.remove", {"agent": A}),
-        ("operator.add", {"operator": E}),
-        ("apikey.issue", {"keyDigest": digest("q"), "kind": "live"}),
-        ("lease.acquire", {"resource": "repo:x"}),
+    for other in (
+        remove(ENROLLER, "A"),
+        add_operator(ENROLLER, "E"),
+        issue(ENROLLER, digest("q"), "live"),
+        acquire(ENROLLER, "repo:x"),
     ):
-        assert one.refuses(ask(action, ENROLLER, **members)) == "agent_unknown"
+        assert one.refuses(other) == "agent_unknown"
 
 
 @pytest.mark.parametrize("why", ["unknown", "revoked", "of an agent", "of a removed operator"])
@@ -268,7 +271,8 @@ def test_without_the_new_keys_own_word_nobody_is_enrolled_by_an_api_key() -> Non
         with pytest.raises(Rejection) as rejected:
             ask("agent.add", ENROLLER, agent=E, keyDigest=key, proof=proof).signed()
         assert rejected.value.code in ("proof_invalid", "member_invalid")
-    for half in ({"keyDigest": key}, {"proof": proof_of("E", key)}):
+    halves: list[dict[str, Any]] = [{"keyDigest": key}, {"proof": proof_of("E", key)}]
+    for half in halves:
         with pytest.raises(Rejection) as rejected:
             ask("agent.add", ENROLLER, agent=E, **half).signed()
         assert rejected.value.code == "member_conflict"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -94,7 +95,7 @@ def test_who_acts_for_whom(name: str, wanted: str | tuple[str, str]) -> None:
     assert (who.session is not None, who.trial is not None) == (name in "so", name == "E")
 
 
-OPERATORS_OWN = [
+OPERATORS_OWN: list[Callable[[str], Ask]] = [
     lambda by: add(by, "new"),
     lambda by: remove(by, "A"),
     lambda by: add_operator(by, "new"),

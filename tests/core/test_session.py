@@ -32,10 +32,12 @@ from tests.core.requests import (
     release,
     remove,
     remove_operator,
+    set_scheme,
     statement,
     transfer,
 )
-from tests.verifier.delegation_stories import ALICE, BOB, INVALID, OPERATOR, SESSION, STORIES, Story
+from tests.verifier.delegation_stories import INVALID, STORIES, Story
+from tests.verifier.maker import ALICE, BOB, OPERATOR, SESSION
 from verifier.entries import covers
 from verifier.wire import JsonObject, encode_canonical
 
@@ -364,7 +366,7 @@ def test_a_session_keeps_to_its_verbs_and_names(
         lambda: ask("operator.remove", "s", operator=OP2),
         lambda: ask("apikey.issue", "s", keyDigest="0" * 64, kind="live"),
         lambda: ask("apikey.revoke", "s", keyDigest="0" * 64),
-        lambda: ask("scheme.set", "s", **{"name": "doc", "class": "read-safe"}),
+        lambda: set_scheme("s", "doc", "read-safe"),
         lambda: ask("lease.break", "s", resource="repo:x", seenToken=7, reason="stuck"),
     ],
 )
