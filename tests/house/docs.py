@@ -14,6 +14,7 @@ from gateway.actions import ACTIONS
 from gateway.config import settings_table
 from gateway.core import refusal
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing, Step
+from gateway.mcp.tools import TOOLS, Tool
 from gateway.web.problem import ROWS
 from tests.house import example
 from verifier.entries import (
@@ -31,7 +32,7 @@ from verifier.verdict import VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs/example"
-DOCUMENTS = ("docs/protocol.md", "docs/settings.md")
+DOCUMENTS = ("docs/protocol.md", "docs/settings.md", "docs/mcp.md")
 _BLOCK = re.compile(r"(<!-- generated: ([a-z]+) -->\n)(.*?)(<!-- end generated -->)", re.DOTALL)
 _RETRY = {"never": "never", "same_request": "same request", "new_request": "new request"}
 
@@ -147,6 +148,22 @@ def verdicts() -> str:
     return table(("exit code", "verdict"), VERDICTS.items())
 
 
+def tools() -> str:
+    """The tools for models and the actions they stand for."""
+    rows = ((f"`{tool.name}`", f"`{tool.action.name}`", f"{tool.action.summary}.", marks_of(tool)) for tool in TOOLS)
+    return table(("tool", "action", "what it does", "a host is told"), rows)
+
+
+def marks_of(tool: Tool) -> str:
+    """The hints of a tool in words."""
+    hints = {
+        "only reads": tool.is_reading,
+        "gives something up": tool.is_destructive,
+        "twice is once": tool.is_idempotent and not tool.is_reading,
+    }
+    return ", ".join(words for words, is_so in hints.items() if is_so) or "–"
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "example": example.example,
     "actions": actions,
@@ -159,6 +176,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "parameters": parameters,
     "verdicts": verdicts,
     "settings": settings_table,
+    "tools": tools,
 }
 
 
