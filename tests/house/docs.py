@@ -19,6 +19,7 @@ from gateway.web.problem import ROWS
 from tests.house import example
 from verifier.entries import (
     ACTION_BODIES,
+    COMMAND_MEMBERS,
     COMMON_MEMBERS,
     ENTRY_TYPES,
     EVIDENCE_MEMBERS,
@@ -96,6 +97,7 @@ def common() -> str:
         (f"`{m.name}`", m.kind.bound, "yes" if m.is_required else "no") for m in COMMON_MEMBERS if m.name != "request"
     ]
     rows += [(f"`request.{m.name}`", m.kind.bound, "with a request") for m in EVIDENCE_MEMBERS]
+    rows += [(f"`request.{m.name}`", m.kind.bound, "instead, in a command") for m in COMMAND_MEMBERS]
     return table(("member", "bound", "needed"), rows)
 
 
