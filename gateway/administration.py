@@ -191,8 +191,8 @@ Made the ledger in {folder}.
   operator   {made.operator}
 
 Move offline now, and keep two copies: {folder}/root/ (root.key, root.pass). It signs key documents and nothing else.
-Move to the operator's machine: {folder}/operator/ (a client profile that may add and remove agents, set
-schemes and break leases).
+Move to the operator's machine: {folder}/operator/ (a client profile that may add and remove agents and
+operators, issue API keys, set schemes and break leases).
 Give the root key above to your users by another way than this server.
 
 Next:

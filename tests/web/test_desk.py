@@ -8,10 +8,24 @@ from typing import Any
 import pytest
 
 from gateway.actions import ACTIONS, Action
+from gateway.client.delegation import SignedDelegation, delegate
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.intake import RawRequest, Rejection, SignedRequest, intake, is_inside_window
-from gateway.core.refusal import AGENT_UNKNOWN, OUTSIDE_WINDOW
-from gateway.core.state import Agent, Lease, Operator, Parameters, Ticket, agent_key, lease_key, ticket_key
+from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW
+from gateway.core.state import (
+    Agent,
+    Lease,
+    Operator,
+    Parameters,
+    Quota,
+    Session,
+    Ticket,
+    agent_key,
+    lease_key,
+    quota_key,
+    session_key,
+    ticket_key,
+)
 from gateway.ledger.history import Answer
 from gateway.ledger.live import Live
 from gateway.ledger.parking import Parking
@@ -19,6 +33,7 @@ from gateway.ledger.sequencer import Refused
 from gateway.service import Allowance, Desk, FirstUse, Ledger, request_cost
 from gateway.web.limits import Buckets, RateLimited
 from keys.signing import SigningKey
+from verifier.delegation import enrolment_bytes
 from verifier.wire import JsonObject, encode_base64, encode_canonical, parse_json
 
 OPERATOR, WORKER, ENROLLER = (SigningKey(bytes([number]) * 32) for number in (1, 2, 3))
@@ -162,6 +177,99 @@ async def test_a_stranger_elsewhere_costs_neither_rate_nor_queue() -> None:
     assert (refused.value.unreceipted.refusal, events) == (AGENT_UNKNOWN, [])
 
 
+# -- sessions, operators, API keys -------------------------------------------------------------------------------------
+
+SESSION = SigningKey(b"\x04" * 32)
+
+
+def lent(issuer: SigningKey, subject: SigningKey, above: SignedDelegation | None = None) -> SignedDelegation:
+    return delegate(
+        issuer, subject.did, origin=LEDGER.origin, now_ms=NOW_MS, parent=above, may_delegate=subject is WORKER
+    )
+
+
+def opening(*links: SignedDelegation) -> RawRequest:
+    return signed(SESSION, "session.open", delegations=[link.row for link in links])
+
+
+def crowded_desk(*, is_dev: bool = False) -> tuple[Desk, Sequencer, Limiter]:
+    """Return a desk that knows an operator, an agent, and a session of the agent."""
+    sequencer, limiter = Sequencer([]), Limiter([])
+    until_ms = NOW_MS + 3_600_000
+    session = Session(
+        SESSION.did, None, WORKER.did, OPERATOR.did, ("lease",), (), 3, until_ms, NOW_MS + 120_000,
+    )  # fmt: skip
+    sequencer.records |= {
+        agent_key(WORKER.did): Agent(WORKER.did, None, 1, None, OPERATOR.did),
+        session_key(SESSION.did): session,
+    }
+    behind: Any = sequencer
+    return Desk(behind, LEDGER, limiter, FirstUse(OPERATOR, LEDGER) if is_dev else None), sequencer, limiter
+
+
+async def paid_by(here: Desk, limiter: Limiter, raw: RawRequest, action: str) -> str:
+    await here.decide(raw, ACTIONS[action])
+    return limiter.payers[-1]
+
+
+async def test_who_pays_for_whom() -> None:
+    here, sequencer, limiter = crowded_desk()
+    assert await paid_by(here, limiter, acquire(WORKER), "lease.acquire") == WORKER.did
+    assert await paid_by(here, limiter, acquire(SESSION), "lease.acquire") == WORKER.did
+    assert await paid_by(here, limiter, enrolment(), "agent.add") == OPERATOR.did
+    del sequencer.records[session_key(SESSION.did)]
+    assert await paid_by(here, limiter, opening(lent(WORKER, SESSION)), "session.open") == WORKER.did
+    assert await paid_by(here, limiter, opening(lent(OPERATOR, SESSION)), "session.open") == OPERATOR.did
+    above = lent(OPERATOR, WORKER)
+    assert await paid_by(here, limiter, opening(above, lent(WORKER, SESSION, above)), "session.open") == WORKER.did
+    digest = "a" * 64
+    proof = encode_base64(WORKER.sign(enrolment_bytes(WORKER.did, digest, LEDGER.origin)))
+    raw = signed(ENROLLER, "agent.add", agent=WORKER.did, keyDigest=digest, proof=proof)
+    assert await paid_by(here, limiter, raw, "agent.add") == f"apikey {digest}"
+
+
+@pytest.mark.parametrize("is_dev", [False, True])
+async def test_a_session_is_opened_by_whom_the_ledger_knows_at_the_root(is_dev: bool) -> None:
+    here, _, limiter = crowded_desk(is_dev=is_dev)
+    stranger = SigningKey(b"\x05" * 32)
+    with pytest.raises(Refused) as refused:
+        await here.decide(opening(lent(stranger, SESSION)), ACTIONS["session.open"])
+    assert (refused.value.unreceipted.refusal, limiter.payers) == (ISSUER_UNKNOWN, [])
+
+
+@pytest.mark.parametrize("key", [OPERATOR, ENROLLER])
+async def test_a_first_use_makes_no_agent_of_a_key_that_is_something_else(key: SigningKey) -> None:
+    here, sequencer, limiter = crowded_desk(is_dev=True)
+    with pytest.raises(Refused) as refused:
+        await here.decide(acquire(key), ACTIONS["lease.acquire"])
+    assert (refused.value.unreceipted.refusal, limiter.payers, sequencer.requests) == (AGENT_UNKNOWN, [], [])
+
+
+async def test_a_session_is_no_stranger_on_a_throw_away_ledger_though_it_has_ended() -> None:
+    here, sequencer, _ = crowded_desk(is_dev=True)
+    record = sequencer.records[session_key(SESSION.did)]
+    assert isinstance(record, Session)
+    sequencer.records[session_key(SESSION.did)] = record._replace(ended_seq=9)
+    await here.decide(acquire(SESSION), ACTIONS["lease.acquire"])
+    assert [request.action for request in sequencer.requests] == ["lease.acquire"], "the core says that it has ended"
+
+
+async def test_an_answer_says_what_is_left_of_which_allowance() -> None:
+    here, sequencer, _ = crowded_desk()
+    ordinary = await here.decide(acquire(WORKER), ACTIONS["lease.acquire"])
+    assert (ordinary.policy, ordinary.left) == ("decisions", 17)
+    agent = sequencer.records[agent_key(WORKER.did)]
+    assert isinstance(agent, Agent)
+    sequencer.records[agent_key(WORKER.did)] = agent._replace(trial_until_ms=NOW_MS + 1)
+    for used, left in ((0, 35), (12, 23), (35, 0), (36, 0)):
+        sequencer.records[quota_key(WORKER.did)] = Quota(WORKER.did, used)
+        trial = await here.decide(acquire(WORKER), ACTIONS["lease.acquire"])
+        assert (trial.policy, trial.left) == ("trial", left)
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
 async def test_copies_of_a_request_do_not_use_up_its_signers_rate() -> None:
     """Evidence is public: whoever reads the ledger could send a holder's last request again and again."""
     buckets = Buckets(rate_per_s=1, burst=3, clock=lambda: 0.0)
@@ -222,6 +330,19 @@ def crowd() -> Live:
         ("lease.accept", {"leaseId": "L999"}, 3),
         ("wait.claim", {"ticketId": "T7"}, 1),
         ("wait.cancel", {"ticketId": "T7"}, 1),
+        ("session.beat", {}, 1),
+        ("batch.submit", {"commands": [{"action": "lease.acquire", "resource": "lock:big/**"}] * 3}, 9),
+        (
+            "batch.submit",
+            {
+                "commands": [
+                    {"action": "lease.acquire", "resource": "lock:elsewhere"},
+                    {"action": "lease.renew", "leaseId": "L999", "mode": "write"},
+                    {"action": "lease.release", "resource": "lock:big/**", "leaseId": "L999"},
+                ]
+            },
+            5,
+        ),
     ],
 )
 def test_who_asks_for_much_pays_for_it(action: str, members: dict[str, Any], cost: int) -> None:
