@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +18,6 @@ from typing import TypeVar, get_args
 from urllib.parse import quote
 
 from gateway.actions import ACTIONS
-from gateway.client.agent import Agent
 from gateway.client.caller import Decided
 from gateway.client.errors import BatchRefused, ClientError, RequestRejected, Unreachable
 from gateway.client.exits import DONE, code_name, shown
@@ -29,6 +27,7 @@ from gateway.client.receipts import VerifiedReceipt
 from gateway.client.terminal import Handler, add_home, command_parser, perform
 from gateway.core import facts
 from gateway.core.refusal import BY_NAME
+from gateway.mcp.keeper import Keeper
 from gateway.mcp.protocol import Request
 from gateway.mcp.stdio import serve, take_streams
 from gateway.mcp.tools import Spelling, Trouble, result_of
@@ -38,8 +37,6 @@ CALL_MS = 20_000  # any call, waiting included: hosts give up some time after
 HOLD_MS_MAX = 18_000  # what of it the gateway may hold a claim for
 LOOK_MS = 4_000  # one look at a picture
 LOOK_S = 1.0  # between two
-CLOSE_S = 0.4  # for the last look at the ledger's history; the next session makes up for it
-_log = logging.getLogger("tallystick.mcp")
 T = TypeVar("T")
 
 
@@ -66,12 +63,10 @@ def mcp_parser() -> tuple[argparse.ArgumentParser, Handler]:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
-    caller = AgentCaller(open_profile(arguments.home))
+    profile = open_profile(arguments.home)
     streams = take_streams()
-    try:
-        await serve(streams, partial(_answer, caller, arguments.names))
-    finally:
-        await caller.close()
+    async with Keeper(profile) as keeper:
+        await serve(streams, partial(_answer, AgentCaller(profile, keeper), arguments.names))
     return DONE
 
 
@@ -80,27 +75,13 @@ async def _answer(caller: AgentCaller, spelling: Spelling, request: Request) -> 
 
 
 class AgentCaller:
-    """The agent of a profile as the one who calls (gateway/mcp/tools.py). Opened by the first call that needs it."""
+    """The agent of a profile as the one who calls (gateway/mcp/tools.py)."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, keeper: Keeper) -> None:
         self.did = profile.key.did
         self.ledger = profile.address.origin
         self.look_s = LOOK_S
-        self._profile = profile
-        self._agent: Agent | None = None
-        self._opening = asyncio.Lock()
-
-    async def close(self) -> None:
-        """Compare histories a last time, if that is quickly done, and let the connections go."""
-        if self._agent is None:
-            return
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await self._agent.__aexit__(None, None, None)
-        except TimeoutError:
-            pass
-        except ClientError as error:
-            _log.error("%s", error)
+        self._keeper = keeper
 
     async def decide(self, action: str, members: JsonObject, *, idempotency_key: str, wait_ms: int) -> JsonObject:
         """Sign, send, verify; the answer is read out of the verified entry.
@@ -108,7 +89,7 @@ class AgentCaller:
         Called off, a claim leaves the gateway and an acquire gives back what it brings; the rest is finished unheard.
         """
         with _told():
-            agent = await self._open()
+            agent = await self._keeper.agent()
             until_ms = agent.clock.steady_ms() + CALL_MS
             if action == "batch.submit":
                 batch = agent.caller.submit(members, until_ms=until_ms, idempotency_key=idempotency_key)
@@ -130,7 +111,7 @@ class AgentCaller:
     async def read(self, action: str, arguments: JsonObject) -> JsonObject:
         """Return the gateway's word, except for a receipt, which is verified."""
         with _told():
-            agent = await self._open()
+            agent = await self._keeper.agent()
             until_ms = agent.clock.steady_ms() + LOOK_MS
             if action == "receipt.get":
                 seq = arguments["seq"]
@@ -147,15 +128,6 @@ class AgentCaller:
             return f"holder={arguments.get('holder', 'me')}"
         assert action == "trust.get", "tools.py offers four reads"
         return f"did={arguments.get('did', self.did)}"
-
-    async def _open(self) -> Agent:
-        """Return the agent; what stands in the way is tried again at the next call."""
-        async with self._opening:
-            if self._agent is None:
-                agent = Agent.open(self._profile)
-                await agent.__aenter__()
-                self._agent = agent
-            return self._agent
 
 
 def _unheard(asked: Coroutine[object, object, T]) -> asyncio.Future[T]:

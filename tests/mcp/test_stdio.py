@@ -15,9 +15,13 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from gateway.client.agent import Agent
+from gateway.client.profile import OPENED, open_profile, write_profile
+from gateway.client.seen import replace_file
 from gateway.mcp import stdio
 from gateway.mcp.protocol import INVALID_REQUEST, MESSAGE_BYTES_MAX, PARSE_ERROR, TOO_MANY
 from gateway.mcp.tools import TOOLS
+from keys.files import new_key
 from tests.mcp.test_http import STORY, Scene, until
 from tests.mcp.world import LEGACY, META, MODERN, legacy, profile_of, structured
 from tests.web.world import World
@@ -356,3 +360,20 @@ def imported_with(module: str) -> set[str]:
     program = f"import sys, {module}; print(*sorted(name.partition('.')[0] for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(re.findall(r"[\w]+", done.stdout))
+
+
+# -- a session as the agent --------------------------------------------------------------------------------------------
+
+
+async def test_a_sessions_folder_is_a_profile_and_only_it_beats(gateway: World, home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "session"
+    document = (gateway.folder / "public" / "keys.note").read_bytes()
+    write_profile(folder, open_profile(home).address, root=gateway.made.root_vkey, document=document)
+    did = new_key(folder / "agent.key", purpose="agent").did
+    async with Agent.open(home) as agent, agent.open_session(profile=open_profile(folder), is_kept=True) as session:
+        replace_file(folder / OPENED, session.opened.data)
+    async with bridge(folder) as process:
+        beaten = said(await process.ask(call("coordination_session_beat", activity="reading")))
+        taken = said(await process.ask(call("coordination_lease_acquire", resource=NAME)))
+    assert beaten["session"]["did"] == taken["lease"]["holder"] == did
+    assert taken["lease"]["endsIfIdleAtMs"] > taken["lease"]["grantedAtMs"]
