@@ -104,9 +104,15 @@ def renew(draft: Draft, request: SignedRequest, context: Context) -> Decision:
 
 def release(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     """End a live lease of the actor, by its id or by exactly its resources."""
+    if is_outside_scope(draft, request, "lease", (), None, context):
+        return refused("release.refused", refusal.OUTSIDE_SCOPE, _asked_back(request))
     if "leaseId" in request.body:
         return _release_by_id(draft, request, context)
     return _release_by_resources(draft, request, context)
+
+
+def _asked_back(request: SignedRequest) -> JsonObject:
+    return {"resources": list(request.resources), **request.repeat("leaseId")}
 
 
 def _unfit(draft: Draft, ask: Ask) -> Refusal | None:
@@ -194,7 +200,7 @@ def _change(entry: str, draft: Draft, request: SignedRequest, lease: Lease, cont
 
 def _release_by_id(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     found = find_lease(draft, request.text("leaseId"), context.t_ms)
-    asked: JsonObject = {"resources": list(request.resources), **request.repeat("leaseId")}
+    asked = _asked_back(request)
     if found.holder != request.actor:
         event = Event.RELEASE_ID_BY_OTHER
     elif found.lease is not None and not _is_of(draft, found.lease, request.resources):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gateway.core import refusal
-from gateway.core.authority import operator_share
+from gateway.core.authority import is_outside_scope, operator_share
 from gateway.core.deadlock import Graph, find_cycle
 from gateway.core.denial import held, queue_full_members
 from gateway.core.holding import begin_lease, is_too_many, lease_members
@@ -66,6 +66,8 @@ def queue(draft: Draft, request: SignedRequest, ask: Ask, context: Context) -> D
 
 def claim(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     """Take what was offered, or say that one still waits."""
+    if is_outside_scope(draft, request, "lease", (), None, context):
+        return _not_claimed(request, refusal.OUTSIDE_SCOPE)
     if draft.get(DISPUTE_KEY) is not None:
         return _not_claimed(request, refusal.LEDGER_DISPUTED)
     found = _find(draft, request, context)
@@ -93,6 +95,8 @@ def claim(draft: Draft, request: SignedRequest, context: Context) -> Decision:
 
 def cancel(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     """Leave the line; what was offered goes to the next. Giving back works in a dispute too."""
+    if is_outside_scope(draft, request, "lease", (), None, context):
+        return refused("cancel.refused", refusal.OUTSIDE_SCOPE, request.repeat("ticketId"))
     found = _find(draft, request, context)
     if found.why is not None:
         return refused("cancel.refused", found.why, request.repeat("ticketId") | found.told)

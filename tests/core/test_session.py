@@ -24,7 +24,9 @@ from tests.core.requests import (
     anchor_text,
     ask,
     beat,
+    cancel,
     chain,
+    claim,
     close,
     delegated,
     did_of,
@@ -347,6 +349,10 @@ def test_idempotency_keys_and_nonces_belong_to_the_key_that_signs() -> None:
         (["transfer"], None, lambda: beat("s"), "session.seen"),
         (["transfer"], None, lambda: close("s", "s"), "session.closed"),
         (["lease"], ["repo:a"], lambda: release("s", "repo:zzz"), "not_holder"),
+        (["transfer"], None, lambda: release("s", "repo:zzz"), "outside_scope"),
+        (["transfer"], None, lambda: release("s", "repo:zzz", leaseId="L1"), "outside_scope"),
+        (["transfer"], None, lambda: claim("s", "T1"), "outside_scope"),
+        (["transfer"], None, lambda: cancel("s", "T1"), "outside_scope"),
     ],
 )
 def test_a_session_keeps_to_its_verbs_and_names(
