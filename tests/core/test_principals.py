@@ -19,6 +19,8 @@ from tests.core.requests import (
     acquire,
     add,
     add_operator,
+    cancel,
+    claim,
     did_of,
     enrol,
     issue,
@@ -330,7 +332,14 @@ def test_a_session_hands_over_only_with_the_verb_for_it() -> None:
         "error": "outside_scope", "number": 118,
     }  # fmt: skip
     assert error_of(one.say(transfer("t", lease_id, token, "B"))) == "lease_not_yours", "the verb alone holds nothing"
-    assert error_of(one.ask_for("t", "repo:y")) == "outside_scope"
+    for ask in (
+        acquire("t", "repo:y"),
+        renew("t", lease_id),
+        release("t", "repo:x"),
+        claim("t", "T1"),
+        cancel("t", "T1"),
+    ):
+        assert error_of(one.say(ask)) == "outside_scope", ask.action
     one.say(transfer("op", lease_id, token, "t"))
     assert error_of(one.say(accept("t", lease_id))) == "outside_scope"
     assert kind_of(one.say(transfer("op", lease_id, token, "B"))) == "transfer.offered", "an operator needs no verb"
