@@ -8,9 +8,12 @@ async with Agent.open() as agent:
 """
 
 from gateway.client.agent import TTL_MS_DEFAULT, Agent, SeenLease
+from gateway.client.batch import Outcome, acquiring, releasing, renewing
+from gateway.client.delegation import SignedDelegation, open_delegation
 from gateway.client.errors import (
     AlreadyWaiting,
     AnswerRefused,
+    BatchRefused,
     ClientError,
     ClockWrong,
     Deadlock,
@@ -23,6 +26,7 @@ from gateway.client.errors import (
     LeaseEnded,
     LeaseHeld,
     LeaseLost,
+    LeaseReturned,
     LeaseTransferred,
     LedgerBehind,
     LockDelayed,
@@ -32,10 +36,13 @@ from gateway.client.errors import (
     QueueFull,
     Refused,
     RequestRejected,
+    SessionEnded,
+    SessionRefused,
     SplitView,
     StillWaiting,
     TicketEnded,
     TokenStale,
+    TrialOver,
     UnknownHistory,
     Unreachable,
     Waits,
@@ -46,6 +53,7 @@ from gateway.client.line import Ticket
 from gateway.client.profile import Address, Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.score import TrustChange
+from gateway.client.session import Session
 from gateway.client.trust import Grant
 
 __all__ = [
@@ -55,6 +63,7 @@ __all__ = [
     "AlreadyWaiting",
     "Answer",
     "AnswerRefused",
+    "BatchRefused",
     "ClientError",
     "ClockWrong",
     "Deadlock",
@@ -70,10 +79,12 @@ __all__ = [
     "LeaseEnded",
     "LeaseHeld",
     "LeaseLost",
+    "LeaseReturned",
     "LeaseTransferred",
     "LedgerBehind",
     "LockDelayed",
     "NotEnrolled",
+    "Outcome",
     "Permit",
     "Profile",
     "ProfileError",
@@ -82,19 +93,28 @@ __all__ = [
     "Refused",
     "RequestRejected",
     "SeenLease",
+    "Session",
+    "SessionEnded",
+    "SessionRefused",
+    "SignedDelegation",
     "SignedWrite",
     "SplitView",
     "StillWaiting",
     "Ticket",
     "TicketEnded",
     "TokenStale",
+    "TrialOver",
     "TrustChange",
     "UnknownHistory",
     "Unreachable",
     "VerifiedReceipt",
     "Waits",
+    "acquiring",
     "answer_challenge",
+    "open_delegation",
     "open_profile",
     "open_receipt",
+    "releasing",
+    "renewing",
     "sign_write",
 ]

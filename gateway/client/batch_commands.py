@@ -16,7 +16,7 @@ from gateway.client.words import facts, sentence
 from verifier.wire import JsonObject, Malformed, parse_json
 
 FILE_BYTES_MAX = 262_144  # a request carries less; spaces and comments of a file are not counted there
-EXAMPLE = '{"action": "lease.acquire", "resource": "repo:app/a.py", "ttlMs": 60000}'
+EXAMPLE = '{"action": "lease.acquire", "resource": "repo:app/a.py"}'
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,8 @@ async def batch(arguments: argparse.Namespace) -> int:
         print(json.dumps({"ok": code == DONE, "results": rows, **trouble}))
     else:
         for index, outcome in enumerate(outcomes):
-            print(f"{index}  {sentence(outcome.receipt) if outcome.refused is None else explain(outcome.refused)}")
+            told = sentence(outcome.receipt) if outcome.refused is None else explain(outcome.refused)
+            print(f"{index}  " + told.replace("\n", "\n   "))
     if unwritten:
         print(f"tallystick lease batch: {unwritten}", file=sys.stderr)
     return code

@@ -296,18 +296,18 @@ async def _beat(arguments: argparse.Namespace) -> int:
 
 
 async def _revoke(arguments: argparse.Namespace) -> int:
+    if arguments.session is not None and not DID.check(arguments.session):
+        raise Malformed(f"DID: {DID.bound}")
     async with patient(arguments.home) as closer:
-        if arguments.session is None and not isinstance(closer, Session):
-            raise Malformed("name the session by its DID, or its folder with --home: see tallystick session list")
-        did = closer.did if arguments.session is None else arguments.session
-        if not DID.check(did):
-            raise Malformed(f"DID: {DID.bound}")
-        if isinstance(closer, Session) and did == closer.did:
+        if isinstance(closer, Session) and arguments.session in (None, closer.did):
             receipt = await closer.close(arguments.reason)
+        elif arguments.session is not None:
+            receipt = await closer.close_session(arguments.session, arguments.reason)
         else:
-            receipt = await closer.close_session(did, arguments.reason)
-    held = receipt.leaf.number("leases")
-    step = f"Given back: {held} leases." if held >= 0 else "It had ended before."
+            raise Malformed("name the session by its DID, or its folder with --home: see tallystick session list")
+    leaf = receipt.leaf
+    back = f"Given back: leases {leaf.number('leases')}, places in line {leaf.number('tickets')}."
+    step = back if "leases" in leaf.value else "It had ended before."
     return done("session revoke", arguments, receipt, step)
 
 

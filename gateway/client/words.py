@@ -17,7 +17,8 @@ from verifier.wire import JsonObject, JsonValue
 TIME_MS_SHOWN_MAX = 253_402_300_800_000  # the year 10000, where calendars end
 _UNITS = ((3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
 # What a program reads nothing from, and the evidence, which is long.
-_LEFT_OUT = frozenset({"request", "prev", "genesis", "durability", "principal", "onBehalfOf"})
+_LEFT_OUT = frozenset({"request", "prev", "genesis", "durability"})
+_BEHIND = frozenset({"principal", "onBehalfOf"})
 
 
 def sentence(receipt: VerifiedReceipt) -> str:
@@ -33,8 +34,10 @@ def sentence(receipt: VerifiedReceipt) -> str:
 
 
 def facts(receipt: VerifiedReceipt) -> JsonObject:
-    """Return the facts of a verified leaf under the names they have there."""
-    return {name: value for name, value in receipt.leaf.value.items() if name not in _LEFT_OUT}
+    """Return the facts of a verified leaf under the names they have there; who acts for itself is named once."""
+    leaf = receipt.leaf
+    left_out = _LEFT_OUT | {name for name in _BEHIND if leaf.value[name] == leaf.actor}
+    return {name: value for name, value in leaf.value.items() if name not in left_out}
 
 
 def error_facts(error: ClientError) -> JsonObject:
