@@ -14,6 +14,7 @@ from tests.core.requests import (
     accept,
     acquire,
     add,
+    add_operator,
     batch,
     beat,
     cancel,
@@ -228,3 +229,14 @@ def test_an_operators_own_word_or_a_live_key_ends_the_trial() -> None:
         assert one.tell(asked) == "agent.added"
         assert one.tell(acquire("E", "repo:x", ttlMs=600_000)) == "lease.granted"
         assert one.tell(open_session("s", chain("E", "s"))) == "session.opened"
+
+
+def test_a_key_that_was_on_trial_and_became_an_operator_is_an_operator() -> None:
+    one = trial()
+    use_up(one)
+    one.tell(remove("op", "E"))
+    assert one.tell(add_operator("op", "E")) == "operator.added"
+    assert one.tell(add("E", "F")) == "agent.added"
+    assert one.tell(open_session("s", chain("E", "s"))) == "session.opened"
+    assert one.tell(acquire("s", "repo:x", ttlMs=600_000)) == "lease.granted"
+    assert used(one) == 35
