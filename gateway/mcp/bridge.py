@@ -164,7 +164,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except Unreachable as error:
-        raise Trouble(code_name(error), f"{_words(error)} It may have happened.", "same_request") from error
+        raise Trouble(error.reason, f"{_words(error)} It may have happened.", "same_request") from error
     except RequestRejected as error:
         row = BY_NAME.get(error.code)
         raise Trouble(error.code, _words(error), row.retry if row else "never") from error
