@@ -28,6 +28,7 @@ from gateway.core.state import (
     Session,
     Ticket,
     Waits,
+    agent_key,
     operator_key,
     principal_key,
 )
@@ -272,6 +273,17 @@ def test_a_session_ended_by_another_ones_end_is_noticed() -> None:
             for seq in set(ends) - {record.ended_seq}:
                 with pytest.raises(Fatal, match="says what no entry"):
                     check(one, dict(one.shelf.records) | {key: record._replace(ended_seq=seq)})
+
+
+def test_what_came_back_is_not_taken_away_by_an_earlier_entry() -> None:
+    one = peopled()
+    gone = [seq for seq, kind in enumerate(one.types()) if kind == "agent.removed"]
+    one.say(add("op", "D"))
+    key, record = agent_key(did_of("D")), one.shelf.records[agent_key(did_of("D"))]
+    assert isinstance(record, Agent) and record.removed_seq is None and len(gone) == 1
+    check(one, one.shelf.records)
+    with pytest.raises(Fatal, match="says what no entry"):
+        check(one, dict(one.shelf.records) | {key: record._replace(removed_seq=gone[0])})
 
 
 def test_a_new_ledger_has_the_records_of_entry_0_alone() -> None:
