@@ -15,6 +15,8 @@ from tests.vectors import curve
 from tests.vectors.documents import KEY_DOCUMENTS, POLICIES, QUORUMS
 from tests.vectors.names import NAMES, OVERLAPS
 from tests.vectors.texts import CHECKPOINTS, JSON_TEXTS, NOTES, PROOFS, VKEYS
+from tests.verifier.delegation_stories import STORIES
+from tests.verifier.maker import ORIGIN, SESSION, T0
 from tests.verifier.samples import public_key, sign, tree_of
 
 HERE = Path(__file__).parent
@@ -129,6 +131,25 @@ def merkle_cases() -> Case:
     }
 
 
+def delegation_cases() -> list[Case]:
+    """What a chain shows without a ledger: stories that only a ledger can tell from good ones are left out."""
+    return [
+        {
+            "comment": story.name,
+            "delegations": story.build(T0),
+            "actorDid": SESSION.did,
+            "ledger": ORIGIN,
+            "timeMs": T0 + story.after_ms,
+            "isValid": story.refusal is None,
+            "error": story.refusal,
+            "verbs": list(story.verbs) if story.refusal is None else None,
+            "scope": list(story.scope) if story.refusal is None and story.scope is not None else None,
+        }
+        for story in STORIES
+        if story.is_stateless
+    ]
+
+
 def as_bytes(rows: list[tuple[str, bytes, bool]]) -> list[Case]:
     return [
         {"comment": comment, "bytes": base64.b64encode(value).decode(), "isWellFormed": verdict}
@@ -150,6 +171,7 @@ def files() -> dict[str, bytes]:
         "checkpoint.json": as_bytes(CHECKPOINTS),
         "proof.json": as_bytes(PROOFS),
         "policy.json": as_bytes(POLICIES),
+        "delegation.json": delegation_cases(),
         "quorum.json": [
             {"comment": comment, "bytes": base64.b64encode(policy).decode(), "witnesses": names, "isMet": verdict}
             for comment, policy, names, verdict in QUORUMS

@@ -11,7 +11,8 @@ from tests.vectors.generate import HERE, files
 from tests.verifier.samples import ROOT
 from tests.verifier.shared import cases, content, ours
 from verifier.checkpoint import parse_checkpoint
-from verifier.entries import check_resource, covers, key_of, overlaps
+from verifier.delegation import chain_fault, parse_delegations
+from verifier.entries import MemberError, check_resource, covers, key_of, overlaps
 from verifier.keyring import key_document_text, open_key_document
 from verifier.note import encode_note, parse_note, parse_vkey
 from verifier.policy import is_quorum_met, parse_policy
@@ -48,6 +49,19 @@ def test_every_file_holds_more_refused_cases_than_accepted_ones_and_names_each(n
     verdicts = [case.get("isWellFormed", case.get("isValid", case.get("isStrict"))) for case in ours(name)]
     assert 0 < verdicts.count(True) < verdicts.count(False)
     assert all(case["comment"] for case in ours(name))
+
+
+@pytest.mark.parametrize("case", cases("delegation.json"))
+def test_a_chain_of_delegations_is_judged_as_typed(case: Case) -> None:
+    try:
+        chain = parse_delegations(case["delegations"], case["actorDid"])
+    except MemberError as error:
+        assert (error.code, case["isValid"]) == (case["error"], False)
+        return
+    assert chain_fault(chain, case["ledger"], case["timeMs"]) == case["error"]
+    if case["isValid"]:
+        scope = chain[-1].resources
+        assert [*chain[-1].verbs] == case["verbs"] and (None if scope is None else [*scope]) == case["scope"]
 
 
 @pytest.mark.parametrize("case", cases("json.json"))
