@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.core.append import GatewayStep
-from gateway.core.decide import ActionDecide
 from gateway.core.intake import SignedRequest
+from gateway.core.outcome import ActionDecide
 from gateway.errors import Busy
 from gateway.ledger.history import Answer
 from gateway.ledger.live import commands_of

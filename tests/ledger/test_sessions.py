@@ -13,7 +13,7 @@ import pytest
 from gateway.actions import ACTIONS
 from gateway.core import refusal
 from gateway.core.expiry import EXPIRIES_MAX
-from gateway.core.state import Session, encode_record, session_key
+from gateway.core.state import Session, Ticket, encode_record, session_key
 from gateway.errors import Fatal
 from gateway.ledger.sequencer import Refused
 from tests.core.requests import (
@@ -179,7 +179,8 @@ async def test_a_parked_claim_is_told_when_a_removal_ends_its_ticket(world: Worl
     await world.acquire("S", "lock:1", wait=True)
     ((_, ticket),) = world.sequencer.view.scan("ticket/")
     view, parking = world.sequencer.view, world.sequencer.parking
-    spot = parking.spot(view, ticket[0], did_of("S"), world.sequencer.time_ms, 20_000, world.parameters)
+    assert isinstance(ticket, Ticket)
+    spot = parking.spot(view, ticket.ticket_id, did_of("S"), world.sequencer.time_ms, 20_000, world.parameters)
     assert spot is not None
     parked = asyncio.create_task(parking.wait(view, spot))
     await asyncio.sleep(0)
