@@ -61,6 +61,7 @@ class Whim:
             (MIXED, (2_000, 20_000), (0, 50, 300, 1_000)),
         )
         self.names, self.ttls_ms, self.jumps_ms = moods[seed % 3]
+        self.agents: Sequence[str] = AGENTS
         self.book = Book(parameters=self._parameters())
         self.t_ms, self.epoch = OPENED_MS + 1_000, 0
         self.offers: dict[str, str] = {}  # by lease, to whom
@@ -123,7 +124,11 @@ class Whim:
 
     def whose(self, did: str) -> str:
         """The actor of a DID mostly, sometimes another."""
-        return next(n for n in AGENTS if did_of(n) == did) if self.dice.random() < 0.9 else self.dice.choice(AGENTS)
+        return (
+            next(n for n in self.agents if did_of(n) == did)
+            if self.dice.random() < 0.9
+            else self.dice.choice(self.agents)
+        )
 
     def maybe(self, chance: float, **member: Any) -> dict[str, Any]:
         return member if self.dice.random() < chance else {}
@@ -140,7 +145,7 @@ class Whim:
         if self.dice.random() < 0.5:
             members |= {"wait": True, **self.maybe(0.5, giveUpMs=pick((1_000, 3_000, 20_000)))}
             members |= self.maybe(0.4, onDeadlock="wait")
-        return requests.acquire(pick(AGENTS), *names, at_ms=self.t_ms, **members)
+        return requests.acquire(pick(self.agents), *names, at_ms=self.t_ms, **members)
 
     def renew(self, leases: list[Lease], _: object) -> Ask:
         lease = self.dice.choice(leases)
@@ -153,7 +158,7 @@ class Whim:
         return requests.release(self.whose(lease.holder), *lease.resources, at_ms=self.t_ms, **by_id)
 
     def transfer(self, leases: list[Lease], _: object) -> Ask:
-        lease, to = self.dice.choice(leases), self.dice.choice(AGENTS)
+        lease, to = self.dice.choice(leases), self.dice.choice(self.agents)
         self.offers[lease.lease_id] = to
         who = self.dice.choice((self.whose(lease.holder), "op"))
         token = lease.fencing_token + (self.dice.random() < 0.1)
@@ -161,7 +166,7 @@ class Whim:
 
     def accept(self, leases: list[Lease], _: object) -> Ask:
         lease = self.dice.choice([one for one in leases if one.lease_id in self.offers] or leases)
-        who = self.offers.get(lease.lease_id, self.dice.choice(AGENTS))
+        who = self.offers.get(lease.lease_id, self.dice.choice(self.agents))
         return requests.accept(who, lease.lease_id, self.t_ms, **self.maybe(0.5, ttlMs=1_000))
 
     def take_away(self, leases: list[Lease], _: object) -> Ask:
@@ -178,7 +183,7 @@ class Whim:
         return requests.cancel(self.whose(ticket.actor), ticket.ticket_id, self.t_ms)
 
     def late(self, *_: object) -> Ask:
-        number, who = self.dice.randrange(5, len(self.book.leaves) + 2), self.dice.choice(AGENTS)
+        number, who = self.dice.randrange(5, len(self.book.leaves) + 2), self.dice.choice(self.agents)
         late = (
             requests.renew(who, f"L{number}", self.t_ms),
             requests.accept(who, f"L{number}", self.t_ms),
