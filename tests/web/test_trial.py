@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def name_of(key: SigningKey, path: str = "x") -> str:
     return f"trial:{key.did}/{path}"
 
 
-async def acquire(place: World, key: SigningKey, path: str = "x", **members: object) -> Reply:
+async def acquire(place: World, key: SigningKey, path: str = "x", **members: Any) -> Reply:
     return await place.send(place.signed(key, "lease.acquire", **{"resource": name_of(key, path), **members}))
 
 
