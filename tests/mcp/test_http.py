@@ -131,6 +131,7 @@ async def test_both_spellings_are_understood_everywhere(gateway: World) -> None:
 
 
 async def test_the_same_idempotency_key_gets_the_same_answer(gateway: World) -> None:
+    """Scenario 40."""
     _, token = await bearer_of(gateway)
     arguments = {"resource": NAME, "idempotencyKey": "one-intention"}
     async with client_of(gateway, token) as client:
@@ -144,6 +145,7 @@ async def test_the_same_idempotency_key_gets_the_same_answer(gateway: World) -> 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_restart_between_two_calls_is_not_noticed(tmp_path: Path, mode: str) -> None:
+    """Scenario 45."""
     made, port = make(tmp_path / "data"), free_port()
     async with contextlib.AsyncExitStack() as conversation:
         async with world(tmp_path / "data", made, listen_port=port) as first:
@@ -229,6 +231,7 @@ HEADS: list[tuple[str, Message, int]] = [
 
 @pytest.mark.parametrize(("case", "message", "status"), HEADS, ids=[case for case, _, _ in HEADS])
 async def test_the_head_of_a_request_decides_first(gateway: World, case: str, message: Message, status: int) -> None:
+    """Scenario 48."""
     reply = await gateway.send(message)
     assert reply.status == status
     assert (reply.headers.get("allow") == "POST") is (status == 405)
@@ -286,6 +289,7 @@ async def test_no_session_is_made_or_needed(gateway: World) -> None:
 
 
 async def test_a_look_is_answered_when_the_lease_is_given_back(gateway: World) -> None:
+    """Scenario 39."""
     async with scene(gateway, "auto", "dotted") as played:
         lease = (await played.call("a", "lease.acquire", resource=NAME))["lease"]
         looking = asyncio.ensure_future(played.call("b", "coordination.wait", resource=NAME, waitSeconds=20))

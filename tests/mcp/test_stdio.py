@@ -143,6 +143,7 @@ async def test_underscores_are_the_default_and_dots_are_understood(home: Path) -
 
 
 async def test_the_end_of_input_is_the_end_and_nothing_but_messages_was_printed(home: Path) -> None:
+    """Scenario 46."""
     async with bridge(home) as process:
         await process.ask(legacy("ping"))
         await process.ask(call("coordination_lease_acquire", resource=NAME))
@@ -199,6 +200,7 @@ async def test_a_gateway_that_is_away_is_told_by_the_call_and_tools_are_listed(g
 
 
 async def test_a_later_process_goes_on_with_the_intention_of_an_earlier_one(gateway: World, home: Path) -> None:
+    """Scenario 40."""
     arguments = {"resource": NAME, "idempotencyKey": "one-intention"}
     answers = []
     for _ in range(2):
@@ -291,7 +293,7 @@ async def test_a_call_under_way_at_the_end_of_input_is_answered(gateway: World, 
 async def test_a_host_that_is_killed_while_a_call_waits_takes_the_process_along(
     gateway: World, home: Path, tmp_path: Path
 ) -> None:
-    """The host is a shell of its own between us and the bridge; only it holds the pipes."""
+    """The host is a shell of its own between us and the bridge; only it holds the pipes. Scenario 46."""
     host = tmp_path / "host.py"
     host.write_text(
         "import subprocess, sys, time\n"
