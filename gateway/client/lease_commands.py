@@ -31,7 +31,7 @@ from gateway.client.terminal import (
     sub_parser,
 )
 from gateway.client.trust import Grant
-from gateway.client.words import offer_words, shown_moment, texts, who
+from gateway.client.words import offer_words, shown_moment, silence_words, texts, who
 from verifier.entries import (
     ACTION_BODIES,
     DID,
@@ -283,7 +283,7 @@ async def _list(arguments: argparse.Namespace) -> int:
 
 def _lease_line(lease: JsonObject) -> str:
     names = " ".join(texts(lease.get("resources")))
-    until = shown_moment(lease.get("endsAtMs"))
+    until = shown_moment(lease.get("endsAtMs")) + silence_words(lease, "endsAtMs")
     token = lease.get("fencingToken")
     return shown(f"{lease.get('leaseId')}  {names}  {lease.get('mode')}  token {token}  until {until}")
 

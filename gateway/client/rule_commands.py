@@ -123,6 +123,7 @@ async def _trust(arguments: argparse.Namespace) -> int:
     async with Agent.open(arguments.home) as agent:
         did = agent.principal if arguments.did is None else arguments.did
         view = await agent.trust(did)
+        did = str(view.get("principal", did))  # a session's trust is that of the agent behind it
         history = await _history(agent, did, view, arguments.limit)
     if arguments.json:
         rows: list[JsonObject] = [_row(change) for change in history]

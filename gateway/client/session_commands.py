@@ -43,8 +43,7 @@ _WHO = (
     "A session acts for the agent of the profile, or, made with an operator's profile, for the operator directly. It "
     "has a key of its own, a short life, and gives everything back when it ends: closed, at the end of its time, or "
     "when nothing is heard of it for two minutes. `run` and every command that decides something keep it; else "
-    "`session beat` does. One session is for one process: two that use one folder are one holder to the ledger, which "
-    "shows such sessions as shared."
+    "`session beat` does."
 )
 
 
@@ -85,7 +84,8 @@ def _verb(
 
 _DESCRIPTIONS = {
     "session.open": "Makes a folder with a fresh key and opens the session with it. The folder is the session: whoever "
-    "can read it can use it until it ends.",
+    "can read it can use it until it ends. One process at a time: two would be one holder to the ledger, which "
+    "extends to the second what the first one holds, and shows the session as shared.",
     "session.beat": "Only needed while nothing else is decided for it: any entry of its own keeps a session alive.",
 }
 

@@ -29,8 +29,15 @@ def sentence(receipt: VerifiedReceipt) -> str:
     line = "  ".join(word for word in (*words, f"(entry {receipt.seq}, verified)") if word)
     if leaf.type in HOLDING:
         line += f"\nfencing token {leaf.number('fencingToken')}  {leaf.text('mode')}"
-        line += f"  until {moment(leaf.number('expiresAtMs'))}"
+        line += f"  until {moment(leaf.number('expiresAtMs'))}{silence_words(leaf.value, 'expiresAtMs')}"
     return line
+
+
+def silence_words(row: JsonObject, end: str) -> str:
+    """Return when a session's lease ends if nothing is heard of the session any more, where that is before its end."""
+    idle_ms, ends_ms = row.get("endsIfIdleAtMs"), row.get(end)
+    is_sooner = isinstance(idle_ms, int) and isinstance(ends_ms, int) and idle_ms < ends_ms
+    return f", or {shown_moment(idle_ms)} if its session stays silent" if is_sooner else ""
 
 
 def facts(receipt: VerifiedReceipt) -> JsonObject:
@@ -81,7 +88,8 @@ def _held(lease: JsonObject, own: str) -> str:
     under = f" as {lease['heldAs']}" if "heldAs" in lease else ""
     return shown(
         f"held by {who(lease, 'holder', 'holderName', own)}{under}, {lease.get('mode')}, {lease.get('leaseId')}, token "
-        f"{lease.get('fencingToken')}, until {shown_moment(lease.get('endsAtMs'))}{offer_words(lease, own)}"
+        f"{lease.get('fencingToken')}, until {shown_moment(lease.get('endsAtMs'))}"
+        f"{silence_words(lease, 'endsAtMs')}{offer_words(lease, own)}"
     )
 
 
@@ -147,9 +155,10 @@ def trust_line(change: TrustChange) -> str:
 
 
 def who(row: JsonObject, did: str, name: str, own: str = "") -> str:
-    """Return the label and the DID that two members of a view name; only the DID is an identity."""
+    """Return the label and the DID that two members of a view name, and the agent behind; DIDs alone are identities."""
     label, key = row.get(name), str(row.get(did))
-    return shown((f"{label} ({key})" if isinstance(label, str) else key) + _you(key, own))
+    behind = f" for {row['principal']}" if "principal" in row else ""
+    return shown((f"{label} ({key})" if isinstance(label, str) else key) + _you(key, own) + behind)
 
 
 def _you(did: str, own: str) -> str:
