@@ -96,6 +96,8 @@ async def _respond(house: House, request: Request, spelling: Spelling, call: Cal
         tool, _, _ = find_call(request)
         call.fields.update(actor=caller.did, tool=tool.action.name)
         call.request.is_abandonable = is_held(request)
+    else:
+        house.pictures.take(call.request.remote)  # the list is as large as a picture, and strangers may ask for it
     result = await result_of(request, caller, spelling)
     call.code = _code(result)
     return Reply(200, response(request, result), _FIELDS)

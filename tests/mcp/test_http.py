@@ -12,6 +12,7 @@ import pytest
 from mcp import Client, MCPError
 
 from gateway.actions import ACTIONS
+from gateway.app import PICTURES_BURST
 from gateway.mcp.protocol import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -283,6 +284,14 @@ async def test_no_session_is_made_or_needed(gateway: World) -> None:
     assert "mcp-session-id" not in reply.headers
     again = posted(legacy("tools/list"), mcp_session_id="made-up", mcp_protocol_version="2025-06-18", last_event_id="3")
     assert len((await gateway.send(again)).json["result"]["tools"]) == len(TOOLS)
+
+
+async def test_strangers_ask_as_often_as_they_may_look_at_pictures(gateway: World) -> None:
+    replies = await asyncio.gather(*(gateway.send(posted(legacy("ping"))) for _ in range(PICTURES_BURST + 60)))
+    assert {reply.status for reply in replies} == {200, 429}
+    _, token = await bearer_of(gateway)
+    called = await gateway.send(modern_post("tools/call", token=token, name="coordination.wait", arguments={}))
+    assert called.status == 200, "who has a token pays by itself"
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------
