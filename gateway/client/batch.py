@@ -5,7 +5,7 @@ A batch is signed once and decided at once. The answer has the leaves of all its
 carries the leaf of the header too (member `batch`), for that is where the signed request stands.
 
 Nothing of the answer is believed here: the receipts that come out are verified one by one, as any other.
-Source: docs/protocol.md (batches).
+Source: docs/protocol.md 31.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ takes trust away.
 
 A session without leases needs no trust, but still has to be there when it wants its next one: it shows itself at a
 third of the span whenever nothing else has shown it, and not at all once only the end of its delegation counts.
-Source: docs/protocol.md (sessions).
+Source: docs/protocol.md 29.
 """
 
 from __future__ import annotations
