@@ -9,11 +9,16 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from bench import crowd_bench, decision_bench, gateway_bench, memory_bench, verifier_bench
+from bench import batch_bench, crowd_bench, decision_bench, gateway_bench, memory_bench, verifier_bench
 
+BATCHES_MIN = 4 * 256  # one batch of the largest kind on each of its connections
 Part = Callable[[argparse.Namespace], Iterator[str]]
 PARTS: Mapping[str, tuple[str, Part]] = {
     "gateway": ("Signed single requests over loopback", lambda told: gateway_bench.report(told.receipts, told.rounds)),
+    "batches": (
+        "The same commands as batches",
+        lambda told: batch_bench.report(max(told.receipts, BATCHES_MIN), told.rounds),
+    ),
     "verifier": ("The offline verifier", lambda told: verifier_bench.report(told.receipts)),
     "decisions": ("One decision, with much live and many in line", lambda told: decision_bench.report()),
     "crowd": ("Fifty agents on one file", lambda told: crowd_bench.report()),

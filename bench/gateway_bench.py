@@ -29,6 +29,7 @@ class Round:
     p50_ms: float
     p99_ms: float
     per_commit: float
+    answer_bytes: float
     cpu_us: float
     floor_us: float
     stages_us: Mapping[str, float]
@@ -79,7 +80,8 @@ class Bench:
     ledger: Mapping[str, str]
     first_agent: int = 1
 
-    def run_load(self, connections: int, receipts: int, port_offset: int = 0) -> dict[str, Any]:
+    def run_load(self, connections: int, receipts: int, port_offset: int = 0, **batches: int) -> dict[str, Any]:
+        """Let `connections` agents have `receipts` in all; `batches` are the members of a Plan that make them so."""
         plan = {
             "host": "127.0.0.1",
             "port": self.port + port_offset,
@@ -89,6 +91,7 @@ class Bench:
             "connections": connections,
             "receipts": receipts,
             "first_agent": self.first_agent,
+            **batches,
         }
         return self.load.ask(json.dumps(plan))
 
@@ -123,14 +126,14 @@ def free_ports() -> int:
             return port
 
 
-def measure(bench: Bench, connections: int, receipts: int) -> Round:
-    """Run one round between two measurements of the floor."""
+def measure(bench: Bench, connections: int, receipts: int, **batches: int) -> Round:
+    """Run one round between two measurements of the floor; headers of batches are not counted, nobody asked for them."""
     floors = [bench.server.ask("floor")]
     before = bench.server.ask("mark")
-    result = bench.run_load(connections, receipts)
+    result = bench.run_load(connections, receipts, **batches)
     after = bench.server.ask("mark")
     floors.append(bench.server.ask("floor"))
-    done = after["receipts"] - before["receipts"]
+    done = result["receipts"]
     return Round(
         connections=connections,
         receipts=done,
@@ -138,6 +141,7 @@ def measure(bench: Bench, connections: int, receipts: int) -> Round:
         p50_ms=result["p50Ms"],
         p99_ms=result["p99Ms"],
         per_commit=done / max(1, after["batches"] - before["batches"]),
+        answer_bytes=result["bytes"] / done,
         cpu_us=(after["cpuS"] - before["cpuS"]) / done * 1e6,
         floor_us=sum(floor["verify"] + floor["sign"] for floor in floors) / 2,
         stages_us={

@@ -1,4 +1,6 @@
-"""The load generator: N connections, each one agent that takes and releases a resource of its own, as fast as it can.
+"""The load generator: N connections, each one agent that takes and releases resources of its own, as fast as it can.
+
+Each request is one command, or a batch of them.
 
 It runs in a process of its own (`python -m bench.load`), so that its cost is never counted as the gateway's. It speaks
 HTTP/1.1 over bare streams and signs each request just before it is sent, as an agent would; it checks the status of
@@ -11,21 +13,22 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain, count, islice
 
 import uvloop
 
 from gateway.client.signing import Draft, new_nonce, sign_request
 from keys.signing import SigningKey
+from verifier.entries import ACTION_PATHS
 from verifier.wire import JsonObject, encode_canonical
-
-ACQUIRE = "/api/v1/acp/coordination/lease"
-RELEASE = "/api/v1/acp/coordination/release"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do: `receipts` in all, spread over `connections`; `anchor` is the newcomer's."""
+    """What to do: `receipts` in all, spread over `connections`; `anchor` is the newcomer's.
+
+    `commands` in each request, as one batch (a `is_bare` one is answered without direct signatures); 0: no batches.
+    """
 
     host: str
     port: int
@@ -35,6 +38,8 @@ class Plan:
     connections: int
     receipts: int
     first_agent: int
+    commands: int = 0
+    is_bare: bool = False
 
 
 @dataclass(slots=True)
@@ -45,9 +50,10 @@ class Worker:
     number: int
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    answer_bytes: int = 0
 
     async def run(self, receipts: int) -> list[float]:
-        """Return the latency of each receipt in milliseconds."""
+        """Return the latency of each request in milliseconds."""
         key = agent_key(self.number)
         latencies_ms = []
         for path, body in self.bodies(key.did, receipts):
@@ -60,14 +66,24 @@ class Worker:
         return latencies_ms
 
     def bodies(self, did: str, receipts: int) -> Iterator[tuple[str, bytes]]:
+        """Each request's path and body: one command by itself, or `plan.commands` of them."""
+        named: JsonObject = {"ledger": self.plan.origin, "actorDid": did}
+        commands = self.commands(receipts)
+        if not self.plan.commands:
+            for action, members in commands:
+                yield ACTION_PATHS[action], encode_canonical({**named, **members})
+        while batch := [{"action": action, **members} for action, members in islice(commands, self.plan.commands)]:
+            bare: JsonObject = {"isBare": True} if self.plan.is_bare else {}
+            yield ACTION_PATHS["batch.submit"], encode_canonical({**named, **bare, "commands": [*batch]})
+
+    def commands(self, receipts: int) -> Iterator[tuple[str, JsonObject]]:
         """Acquire, release, acquire, … The lease id is left out of the release: one resource, one lease."""
         for step in range(receipts):
             resource = f"bench:agent-{self.number}/{step // 2}"
-            members: JsonObject = {"ledger": self.plan.origin, "actorDid": did, "resource": resource}
             if step % 2 == 0:
-                yield ACQUIRE, encode_canonical({**members, "ttlMs": 600_000})
+                yield "lease.acquire", {"resource": resource, "ttlMs": 600_000}
             else:
-                yield RELEASE, encode_canonical(members)
+                yield "lease.release", {"resource": resource}
 
     def message(self, key: SigningKey, path: str, body: bytes) -> bytes:
         draft = Draft(
@@ -82,6 +98,7 @@ class Worker:
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         body = await self.reader.readexactly(length)
+        self.answer_bytes += length
         if not head.startswith(b"HTTP/1.1 200 "):
             raise SystemExit(f"bench: {head.split(bytes([13]))[0].decode()}: {body[:500].decode()}")
 
@@ -95,7 +112,7 @@ def agent_key(number: int) -> SigningKey:
 
 
 async def run(plan: Plan) -> dict[str, object]:
-    """Return receipts, wall seconds and latencies of one round."""
+    """Return receipts, wall seconds, bytes answered and latencies of one round."""
     share = plan.receipts // plan.connections
     workers = [
         Worker(plan, plan.first_agent + index, *await asyncio.open_connection(plan.host, plan.port))
@@ -104,7 +121,8 @@ async def run(plan: Plan) -> dict[str, object]:
     started = time.perf_counter()
     rounds = await asyncio.gather(*(worker.run(share) for worker in workers))
     wall_s = time.perf_counter() - started
-    return {"receipts": share * plan.connections, "wallS": wall_s, **quantiles_ms(sorted(chain.from_iterable(rounds)))}
+    done = {"receipts": share * plan.connections, "wallS": wall_s, "bytes": sum(one.answer_bytes for one in workers)}
+    return {**done, **quantiles_ms(sorted(chain.from_iterable(rounds)))}
 
 
 def quantiles_ms(latencies_ms: Sequence[float]) -> dict[str, float]:

@@ -5,7 +5,7 @@ then obeys lines on standard input: `floor` (measure the bare verify + sign here
 far), `stop`. Each is answered by one JSON line.
 
 With `traced` the stages are measured as CPU time of the thread that runs them, from outside: the sequencer's trace hook
-for its stages, a wrapper around `intake` and `render_answer` for the desk's. The wrapper looks at one call in SAMPLE: a
+for its stages, a wrapper around `intake` and `Answer.body` for the desk's. The wrapper looks at one call in SAMPLE: a
 thread's CPU time is a system call, and four for each receipt cost about 20 µs.
 """
 
@@ -32,6 +32,7 @@ from gateway import app, service
 from gateway.config import Settings
 from gateway.core.state import Parameters
 from gateway.initialise import Plan, default_authorities, initialise
+from gateway.ledger.history import Answer
 from gateway.ledger.sequencer import Sequencer
 from gateway.web import logs
 from verifier.wire import encode_base64
@@ -49,7 +50,7 @@ LOOP_STAGES = {
     "delivered": "deliver",
 }
 SAMPLE = 17  # not a divisor of any number of connections, so that takes and releases are both looked at
-DESK_STAGES = {"intake": "intake: grammar, digest, verify", "render_answer": "render the answer"}
+DESK_STAGES = ((service, "intake", "intake: grammar, digest, verify"), (Answer, "body", "render the answer"))
 
 
 class Stages:
@@ -130,8 +131,8 @@ async def serve(folder: Path, port: int, *, is_traced: bool) -> None:
     if is_traced:
         # The bench measures from outside: it puts its wrappers where the composition looks its parts up.
         vars(app)["Sequencer"] = partial(Sequencer, trace=stages.trace)
-        for name, stage in DESK_STAGES.items():
-            vars(service)[name] = stages.timed(stage, vars(service)[name])
+        for owner, name, stage in DESK_STAGES:
+            setattr(owner, name, stages.timed(stage, getattr(owner, name)))
     made = plan(folder, port)
     initialise(made, int(time.time() * 1_000))
     async with app.running(folder, made.settings) as gateway:
