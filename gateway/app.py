@@ -263,7 +263,9 @@ def _house(
     folder: Path, settings: Settings, ledger: Ledger, sequencer: Sequencer, signer: Signer, clock: LogTime, drain: Drain
 ) -> House:
     parameters = ledger.parameters
-    limiter = Buckets(rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic)
+    limiter = Buckets(
+        rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic, policy="decisions"
+    )
     desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger))
     custody = Custody(folder / CUSTODY_FOLDER)
     bearer = BearerDoor(sequencer, ledger, desk, enroller=_enroller(folder, ledger), custody=custody)

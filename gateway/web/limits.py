@@ -37,9 +37,10 @@ class UnsafeParser(Exception):
 class RateLimited(Exception):
     """This principal asks faster than entry 0 allows; nothing happened."""
 
-    def __init__(self, retry_after_s: float) -> None:
+    def __init__(self, retry_after_s: float, policy: str = "") -> None:
         super().__init__(f"retry after {retry_after_s:.3f} s")
         self.retry_after_s = retry_after_s
+        self.policy = policy  # the allowance that is used up, if clients know it by a name
 
 
 def require_c_parser() -> None:
@@ -120,13 +121,15 @@ class Deadlines:
 class Buckets:
     """A token bucket per principal on a monotonic clock, in memory only: a restart forgives.
 
-    `rate_per_s` tokens flow in per second up to `burst`. `clock` gives seconds that never go back.
+    `rate_per_s` tokens flow in per second up to `burst`. `clock` gives seconds that never go back. `policy` is what
+    clients are told that this allowance is called.
     """
 
-    def __init__(self, *, rate_per_s: float, burst: float, clock: Callable[[], float]) -> None:
+    def __init__(self, *, rate_per_s: float, burst: float, clock: Callable[[], float], policy: str = "") -> None:
         self._rate_per_s = rate_per_s
         self._burst = burst
         self._clock = clock
+        self._policy = policy
         self._levels: dict[str, tuple[float, float]] = {}
 
     def take(self, principal: str, cost: int = 1) -> int:
@@ -139,7 +142,7 @@ class Buckets:
         level = self._level(principal, now_s)
         needed = min(cost, int(self._burst))
         if level < needed:
-            raise RateLimited((needed - level) / self._rate_per_s)
+            raise RateLimited((needed - level) / self._rate_per_s, self._policy)
         self._levels[principal] = (level - cost, now_s)
         if len(self._levels) > PRINCIPALS_MAX:
             self._forget(now_s)
@@ -159,5 +162,6 @@ class Buckets:
         if sum(level < self._burst for level in levels.values()) <= PRINCIPALS_MAX // 2:
             self._levels = {who: row for who, row in self._levels.items() if levels[who] < self._burst}
             return
-        newest_first = sorted(reversed(self._levels), key=levels.__getitem__)
-        self._levels = {who: self._levels[who] for who in reversed(newest_first[: len(newest_first) // 2])}
+        newest_first = list(self._levels)[::-1]
+        kept = sorted(newest_first, key=levels.__getitem__)[: len(newest_first) // 2]
+        self._levels = {who: self._levels[who] for who in reversed(kept)}

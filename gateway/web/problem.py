@@ -178,7 +178,8 @@ def problem_of(error: BaseException) -> Problem:
         case Refused():
             return _of_refused(error)
         case RateLimited():
-            return Problem(ROWS["rate_limited"], _RATE_USED_UP, headers=_retry(error.retry_after_s))
+            spent = {"RateLimit": f'"{error.policy}";r=0'} if error.policy else {}
+            return Problem(ROWS["rate_limited"], _RATE_USED_UP, headers={**_retry(error.retry_after_s), **spent})
         case Busy():
             return Problem(ROWS["busy"], error.reason, headers=_retry(error.retry_after_s))
         case BodyTooLarge():

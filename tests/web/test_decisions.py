@@ -181,9 +181,13 @@ async def test_the_rate_counts_every_64_resources_as_one_decision(tmp_path: Path
         replies = [await place.send(place.signed(key, "lease.acquire", resources=names)) for names in asked]
         size = place.gateway.house.sequencer.confirmed.size
     passed = 2 if count <= 64 else 1
+    left = [reply.headers["ratelimit"] for reply in replies[:passed]]
+    assert left == (['"decisions";r=1', '"decisions";r=0'] if count <= 64 else ['"decisions";r=0'])
+    assert replies[0].headers["ratelimit-policy"] == '"decisions";q=2;w=2'
     assert [reply.status for reply in replies] == [200] * passed + [429] * (3 - passed)
     assert replies[-1].json["code"] == "rate_limited"
     assert 1 <= int(replies[-1].headers["retry-after"]) <= 2
+    assert replies[-1].headers["ratelimit"] == '"decisions";r=0'
     assert size == 4 + passed, "a limited request leaves no entry"
 
 

@@ -333,6 +333,7 @@ async def test_pictures_are_limited_per_address(public: World, monkeypatch: pyte
     replies = [await public.get(AGENTS) for _ in range(6)]
     assert [reply.status for reply in replies] == [200] * 5 + [429]
     check_problem(replies[-1], "rate_limited", 429)
+    assert "ratelimit" not in replies[-1].headers, "that is the allowance of decisions"
     assert (await public.acquire("a", "lock:x")).status == 200
 
 
