@@ -7,7 +7,8 @@ and forged requests end here and cost no lock. The desk knows no HTTP beyond the
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ import orjson
 
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
-from gateway.core.authority import OPERATOR_ACTIONS
+from gateway.core.authority import OPERATOR_ACTIONS, operator_share
 from gateway.core.intake import RawRequest, Rejection, SignedRequest, check_ttl, commands_of, intake, is_inside_window
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW
@@ -30,12 +31,14 @@ from gateway.core.state import (
     session_key,
 )
 from gateway.core.terms import met_by
+from gateway.errors import Busy
 from gateway.ledger.history import Answer
+from gateway.ledger.line import QUEUE_MAX, QUEUE_RESERVED, RESERVED_ACTIONS
 from gateway.ledger.live import Live
 from gateway.ledger.parking import Spot
 from gateway.ledger.sequencer import Refused, Sequencer
 from keys.signing import SigningKey
-from verifier.entries import is_assigned
+from verifier.entries import is_assigned, rows_of
 from verifier.wire import JsonObject, encode_base64, encode_canonical
 
 Policy = Literal["decisions", "trial"]
@@ -156,6 +159,37 @@ class Allowance:
         return Taken(False, left)
 
 
+class Shares:
+    """How much of the line each operator's agents take up, so that those of one leave room for the others'.
+
+    An operator alone is bounded by the line itself; two have half each, from four on each has a quarter. Who renews or
+    gives back is let in whatever its share, as the line itself does. Somebody who went away is no longer counted, though
+    what was asked for is still decided; the line's own bound holds for that.
+    """
+
+    def __init__(self, size: int = QUEUE_MAX - QUEUE_RESERVED) -> None:
+        self._size = size
+        self._waiting: dict[str, int] = {}
+
+    @contextmanager
+    def taken(self, view: Live, operator: str, request: SignedRequest) -> Iterator[None]:
+        """Count a request as waiting while the block lasts; Busy when its operator's share is used up."""
+        weight = max(1, len(rows_of(request.body.get("commands"))))
+        waiting = self._waiting.get(operator, 0) + weight
+        share = operator_share(view, self._size)
+        if waiting > share != self._size and request.action not in RESERVED_ACTIONS:
+            raise Busy("share_full")
+        self._waiting[operator] = waiting
+        try:
+            yield
+        finally:
+            left = self._waiting[operator] - weight
+            if left:
+                self._waiting[operator] = left
+            else:
+                del self._waiting[operator]
+
+
 class Desk:
     """Takes raw requests, returns finished answers.
 
@@ -167,6 +201,7 @@ class Desk:
         self._ledger = ledger
         self._allowance = Allowance(limiter)
         self._first_use = first_use
+        self._shares = Shares()
 
     async def decide(self, raw: RawRequest, action: Action, *, wait_ms: int = 0) -> Answered:
         """Verify, decide, commit and answer one request; a claim may be kept waiting for its turn up to `wait_ms`.
@@ -182,7 +217,8 @@ class Desk:
         spot = None if taken.is_copy or not action.is_held else self._spot(request, wait_ms)
         if spot is not None:
             await self._sequencer.parking.wait(self._sequencer.view, spot)
-        answer = await self._sequencer.submit(request, action)
+        with self._shares.taken(self._sequencer.view, self._operator(request), request):
+            answer = await self._sequencer.submit(request, action)
         policy, left = self._left(request.keyid, taken)
         return _answered(answer, request.keyid, spot, policy, left)
 
@@ -234,6 +270,17 @@ class Desk:
             return f"apikey {request.text('keyDigest')}"
         session = session_at(self._sequencer.view, request.keyid)
         return session.principal if session else request.keyid
+
+    def _operator(self, request: SignedRequest) -> str:
+        """Return the operator that answers for a known key."""
+        view, did = self._sequencer.view, request.keyid
+        session = session_at(view, did)
+        if session is not None:
+            return session.on_behalf_of
+        if request.action == "session.open":
+            did = request.delegations[0].iss
+        agent = agent_at(view, did)
+        return agent.operator if agent else did
 
     def _left(self, did: str, taken: Taken) -> tuple[Policy, int]:
         """Return which allowance a key has, and what is left of it now."""

@@ -13,7 +13,9 @@ from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.intake import RawRequest, Rejection, SignedRequest, intake, is_inside_window
 from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW
 from gateway.core.state import (
+    OPERATORS_KEY,
     Agent,
+    Counter,
     Lease,
     Operator,
     Parameters,
@@ -26,11 +28,12 @@ from gateway.core.state import (
     session_key,
     ticket_key,
 )
+from gateway.errors import Busy
 from gateway.ledger.history import Answer
 from gateway.ledger.live import Live
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Refused
-from gateway.service import Allowance, Desk, FirstUse, Ledger, request_cost
+from gateway.service import Allowance, Desk, FirstUse, Ledger, Shares, request_cost
 from gateway.web.limits import Buckets, RateLimited
 from keys.signing import SigningKey
 from verifier.delegation import enrolment_bytes
@@ -265,6 +268,43 @@ async def test_an_answer_says_what_is_left_of_which_allowance() -> None:
         sequencer.records[quota_key(WORKER.did)] = Quota(WORKER.did, used)
         trial = await here.decide(acquire(WORKER), ACTIONS["lease.acquire"])
         assert (trial.policy, trial.left) == ("trial", left)
+
+
+async def test_an_operators_agents_leave_room_in_the_line_for_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two operators each has half of it; who gives back is let in all the same."""
+    here, sequencer, _ = crowded_desk()
+    here._shares = Shares(size=4)
+    other, guest = SigningKey(b"\x06" * 32), SigningKey(b"\x07" * 32)
+    sequencer.records |= {
+        agent_key(guest.did): Agent(guest.did, None, 2, None, other.did), OPERATORS_KEY: Counter(2),
+    }  # fmt: skip
+    gate = asyncio.Event()
+    submit = Sequencer.submit
+
+    async def slow(self: Sequencer, request: SignedRequest, action: Action) -> Answer:
+        await gate.wait()
+        return await submit(self, request, action)
+
+    monkeypatch.setattr(Sequencer, "submit", slow)
+    waiting = [asyncio.create_task(here.decide(acquire(key), ACTIONS["lease.acquire"])) for key in (WORKER, SESSION)]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy, match="share_full"):
+        await here.decide(acquire(WORKER), ACTIONS["lease.acquire"])
+    release = signed(WORKER, "lease.release", resource="lock:x", leaseId="L7")
+    waiting += [
+        asyncio.create_task(here.decide(release, ACTIONS["lease.release"])),
+        asyncio.create_task(here.decide(acquire(guest), ACTIONS["lease.acquire"])),
+    ]
+    await asyncio.sleep(0)
+    two = [{"action": "lease.acquire", "resource": "lock:x"}] * 2
+    with pytest.raises(Busy):  # one command would fit, two do not
+        await here.decide(signed(guest, "batch.submit", commands=two), ACTIONS["batch.submit"])
+    gate.set()
+    await asyncio.gather(*waiting)
+    assert here._shares._waiting == {}
+    sequencer.records[OPERATORS_KEY] = Counter(1)
+    five = [{"action": "lease.acquire", "resource": f"lock:{number}"} for number in range(5)]
+    await here.decide(signed(WORKER, "batch.submit", commands=five), ACTIONS["batch.submit"])
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
