@@ -163,7 +163,7 @@ class Shares:
     """How much of the line each operator's agents take up, so that those of one leave room for the others'.
 
     An operator alone is bounded by the line itself; two have half each, from four on each has a quarter. Who renews or
-    gives back is let in whatever its share, as the line itself does. Somebody who went away is no longer counted, though
+    gives back is let in whatever its share, as the line itself does. Somebody who went away is no longer counted, but
     what was asked for is still decided; the line's own bound holds for that.
     """
 
