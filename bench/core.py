@@ -13,15 +13,16 @@ from bench.load import agent_key
 from gateway.actions import ACTIONS
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.append import Batch, Command, Imprint, build_batch
-from gateway.core.decide import ActionDecide
 from gateway.core.intake import RawRequest, SignedRequest, intake
-from gateway.core.state import Agent, Head, Parameters
+from gateway.core.outcome import ActionDecide
+from gateway.core.state import OPERATORS_KEY, Agent, Counter, Head, Operator, Parameters, operator_key
 from gateway.core.state import agent_key as record_key
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.live import Live
 from verifier.entries import ACTION_PATHS, Leaf, parse_leaf
 from verifier.wire import JsonValue, encode_base64, encode_canonical
 
+OPERATOR = agent_key(1_000_000).did  # it answers for all of them and signs nothing here
 ORIGIN, AUTHORITY = "localhost/bench", "localhost"
 NOW_S = 1_800_000_000
 GENESIS = bytes(range(32))
@@ -35,7 +36,8 @@ class Core:
 
     def __init__(self, agents: int) -> None:
         dids = [agent_key(number).did for number in range(1, agents + 1)]
-        self._live = Live((record_key(did), Agent(did, None, 0, None)) for did in dids)
+        self._live = Live((record_key(did), Agent(did, None, 0, None, OPERATOR)) for did in dids)
+        self._live.apply([(operator_key(OPERATOR), Operator(OPERATOR), None), (OPERATORS_KEY, Counter(1), None)])
         self._head = Head(1, GENESIS, NOW_S * 1_000, 1, "opening")
         self._numbers = itertools.count()
 

@@ -127,7 +127,7 @@ def free_ports() -> int:
 
 
 def measure(bench: Bench, connections: int, receipts: int, **batches: int) -> Round:
-    """Run one round between two measurements of the floor; headers of batches are not counted, nobody asked for them."""
+    """Run one round between two measurements of the floor; batches' headers are not counted, nobody asked for them."""
     floors = [bench.server.ask("floor")]
     before = bench.server.ask("mark")
     result = bench.run_load(connections, receipts, **batches)
