@@ -581,6 +581,7 @@ STAFFED_CONTRADICTIONS = [  # what is changed in a good leaf of `staffed`, its s
     (15, {"request": {"batch": 14, "index": 0}}, "not a type that answers a command"),
     (16, {"request": {"batch": 15, "index": 0}}, "not a type that answers a command"),
     (24, {"wait": True}, "not a type that answers a command"),
+    (36, {"request": {"batch": 35, "index": 0}}, "not a type that answers a command"),
     (21, {"index": 2}, "index: below count"),
     (21, {"isAtomic": False}, "isAtomic"),
     (21, {"action": "wait.claim"}, "action"),
@@ -616,6 +617,18 @@ def test_a_leaf_of_identity_or_batch_that_contradicts_itself_is_malformed(
     with pytest.raises(Malformed) as caught:
         parse_leaf(maker.canonical({**good, **change}))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("seq", [13, 14, 15])
+def test_who_is_silent_ends_after_now_and_not_after_the_lease(seq: int) -> None:
+    good = STAFFED.value(seq)
+    end_ms = good.get("expiresAtMs", good["timeMs"] + 120_000)
+    for ends_ms in (good["timeMs"] + 1, end_ms):
+        parse_leaf(maker.canonical({**good, "endsIfIdleAtMs": ends_ms}))
+    outside = [good["timeMs"], *([end_ms + 1] if "expiresAtMs" in good else [])]
+    for ends_ms in outside:
+        with pytest.raises(Malformed, match="endsIfIdleAtMs"):
+            parse_leaf(maker.canonical({**good, "endsIfIdleAtMs": ends_ms}))
 
 
 def test_a_command_is_its_actions_body_without_what_stands_once() -> None:

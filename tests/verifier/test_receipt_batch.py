@@ -18,6 +18,7 @@ from verifier.entries import parse_leaf
 from verifier.evidence import check_command
 from verifier.receipt import check_receipt
 from verifier.verdict import Report
+from verifier.wire import Malformed
 
 STAFFED = maker.staffed()
 PINS = pins(STAFFED)
@@ -337,3 +338,85 @@ def test_every_flipped_byte_of_a_sessions_receipt_is_refused() -> None:
     for place in range(len(receipt)):
         flipped = receipt[:place] + bytes([receipt[place] ^ 1]) + receipt[place + 1 :]
         assert check_receipt(flipped, keyring).exit_code == 1, place
+
+
+# --- what only a second look finds ---
+
+
+def test_a_batch_has_as_many_answers_as_it_says() -> None:
+    ledger = maker.opened()
+    header = ledger.batch(ALICE, {"action": "lease.acquire", "resource": "lock:a"})
+    ledger.answer("lease.granted", header, ledger.new_lease("lock:a"))
+    more = ledger.answer("lease.granted", header, ledger.new_lease("lock:b"))
+    assert faults(judge(ledger.receipt(more), ledger)) == [(10, "batch_differs")]
+
+
+def test_nothing_answers_a_batch_that_was_refused() -> None:
+    ledger = maker.opened()
+    held = ledger.grant(BOB, "lock:b")
+    refused = {
+        "count": 2,
+        "isAtomic": True,
+        "index": 1,
+        "action": "lease.acquire",
+        **ledger.held_members(held, "lock:b"),
+    }
+    commands = [{"action": "lease.acquire", "resource": name} for name in ("lock:a", "lock:b")]
+    body = {"commands": commands, "isAtomic": True}
+    header = ledger.decision("batch.refused", ALICE, "batch.submit", body, refused)
+    assert faults(judge(ledger.receipt(header), ledger)) == []
+    answer = ledger.answer("lease.granted", header, ledger.new_lease("lock:a"))
+    assert faults(judge(ledger.receipt(answer), ledger)) == [(10, "batch_differs")]
+
+
+def test_a_refused_batch_names_the_action_of_the_command_it_names() -> None:
+    ledger = maker.opened()
+    held = ledger.grant(BOB, "lock:b")
+    refused = {
+        "count": 1,
+        "isAtomic": True,
+        "index": 0,
+        "action": "lease.release",
+        **ledger.held_members(held, "lock:b"),
+    }
+    body = {"commands": [{"action": "lease.acquire", "resource": "lock:b"}], "isAtomic": True}
+    header = ledger.decision("batch.refused", ALICE, "batch.submit", body, refused)
+    assert faults(judge(ledger.receipt(header), ledger)) == [(10, "body_differs")]
+
+
+def test_a_failed_command_names_its_own_action() -> None:
+    ledger = maker.opened()
+    header = ledger.batch(ALICE, {"action": "lease.acquire", "resource": "lock:a"})
+    failed = {"action": "lease.release", "error": "decision_failed", "number": 901}
+    seq = ledger.answer("decision.failed", header, failed)
+    assert faults(judge(ledger.receipt(seq), ledger)) == [(10, "body_differs")]
+
+
+def test_a_command_comes_with_its_own_batch_and_no_twin_of_it() -> None:
+    ledger = maker.opened()
+    headers = []
+    for _ in range(2):
+        headers.append(ledger.batch(ALICE, {"action": "lease.acquire", "resource": "lock:a"}))
+        seq = ledger.answer("lease.granted", headers[-1], ledger.new_lease("lock:a"))
+    whole = {**ledger.envelope(seq), "batch": ledger.batch_part(headers[0])}
+    assert faults(judge(canonical(whole), ledger)) == [(10, "batch_differs")]
+
+
+def test_an_operator_lends_to_no_session_through_itself() -> None:
+    ledger = maker.opened()
+    seq = ledger.open_session(SESSION, OPERATOR, OPERATOR)
+    assert faults(judge(ledger.receipt(seq), ledger)) == [(10, "issuer_differs")]
+
+
+def test_what_a_session_earns_is_its_agents() -> None:
+    ledger = maker.opened()
+    ledger.open_session(SESSION, ALICE)
+    grant = ledger.grant(SESSION, "lock:a")
+    ledger.time_ms += 2_000
+    seq = ledger.release(SESSION, grant)
+    assert ledger.value(seq)["trust"][0]["did"] == ALICE.did
+    assert faults(judge(ledger.receipt(seq), ledger)) == []
+    wrong = ledger.value(seq)
+    wrong["trust"][0]["did"] = SESSION.did
+    with pytest.raises(Malformed, match="trust"):
+        parse_leaf(canonical(wrong))
