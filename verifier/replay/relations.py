@@ -86,8 +86,13 @@ class Relations:
         state.now_ms = leaf.time_ms
         if self.remarks:
             self.remarks = []
-        yield from self._starts.come_to(leaf, name)
-        yield from self._place_faults(leaf, name)
+        if self._starts:
+            yield from self._starts.come_to(name)
+        self._returns.is_called = False
+        if self._batch or self._returns or leaf.batch is not None:
+            yield from self._place_faults(leaf, name)
+        if self._call is not None or name == "wait.offered":
+            yield from self._call_faults(leaf, name)
         if entry_type.cause == "request":
             if leaf.batch is not None and self._batch.is_known:
                 yield from self._batch.answer_faults(leaf)
@@ -99,23 +104,22 @@ class Relations:
         self._starts.leave(leaf)
 
     def _place_faults(self, leaf: Leaf, name: str) -> Faults:
-        """Nothing comes between a batch and its answers, an end and what it gives back, a change and its offers."""
+        """Nothing comes between a batch and its answers, or an end and what it gives back."""
         yield from self._batch.place_faults(leaf)
         yield from self._returns.faults(leaf, name)
-        yield from self._call_faults(leaf, name)
 
     def _request_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
-        state = self.state
-        if state.people.sessions:
-            state.people.forget(state.now_ms)
-        if name != "session.opened":
+        state, people = self.state, self.state.people
+        if people.sessions:
+            people.forget(state.now_ms)
+        if leaf.action != "session.open":  # who opens one is new here
             yield from authority_faults(state, leaf)
         if leaf.batch is None:
             yield from self._spent.faults(leaf, entry)
             yield from overdue_faults(state, self._line, name, leaf, entry)
-        if "error" not in leaf.value:
+        if "error" not in leaf.value and (people.sessions or people.keys):  # without these nobody has a scope
             yield from scope_faults(state, leaf)
-        if "holdUntilMs" in leaf.value:
+        if "holdUntilMs" in leaf.value and (people.sessions or "endsIfIdleAtMs" in leaf.value):
             yield from sessions.idle_faults(state, leaf)
 
     def _call_faults(self, leaf: Leaf, name: str) -> Faults:

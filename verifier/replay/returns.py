@@ -56,7 +56,6 @@ class Returns:
 
     def faults(self, leaf: Leaf, name: str) -> Faults:
         """Is the next entry the one that has to come? After one that is not nothing more is expected."""
-        self.is_called = False
         if not self._due:
             return
         found, wanted = Due(name, leaf.number(_NUMBERS.get(name, ""))), self._due[0]

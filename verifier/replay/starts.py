@@ -21,9 +21,13 @@ class Starts:
         self._time_ms: int | None = None  # of the entry before
         self._started: tuple[int, int] | None = None  # a start's seq, the ms before it
 
-    def come_to(self, leaf: Leaf, name: str) -> Faults:
+    def __bool__(self) -> bool:
+        """Say whether a holiday has to come."""
+        return self._started is not None
+
+    def come_to(self, name: str) -> Faults:
         """Nothing stands between a start and its holiday."""
-        if self._started is not None and name != "lease.holiday":
+        if name != "lease.holiday":
             yield "holiday_missing", "the entry after service.started is its lease.holiday (18.4)"
             self._started = None
 
