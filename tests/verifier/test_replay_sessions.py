@@ -28,7 +28,7 @@ from verifier.entries import parse_leaf
 from verifier.replay.judged import judge_afar
 from verifier.replay.relations import Relations
 
-HOUR_MS = 3_600_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 IDLE_MS = 120_000
 
 
@@ -686,7 +686,7 @@ def a_lease_that_runs_out_first(ledger: Scene) -> None:
 
 
 def closed_again(ledger: Scene) -> None:
-    """By whom it may be closed; and forgotten when its delegation is over, so that its key may be opened again."""
+    """By whom it may be closed; forgotten a day after its delegation is over, so that its key may be opened again."""
     ledger.open_session(SESSION, ALICE)
     closed = ledger.leave(SESSION)
     said = {"session": SESSION.did, "endedSeq": closed}
@@ -694,7 +694,9 @@ def closed_again(ledger: Scene) -> None:
         ledger.decision("closing.repeated", key, "session.close", {"session": SESSION.did}, said)
     ledger.no("closing.refused", BOB, "session.close", {"session": SESSION.did}, "session_not_yours")
     ledger.no("closing.refused", BOB, "session.close", {"session": HELPER.did}, "session_unknown")
-    ledger.time_ms += HOUR_MS
+    ledger.time_ms += HOUR_MS + DAY_MS - 1
+    ledger.decision("closing.repeated", ALICE, "session.close", {"session": SESSION.did}, said)
+    ledger.time_ms += 1
     ledger.no("closing.refused", ALICE, "session.close", {"session": SESSION.did}, "session_unknown")
     ledger.open_session(SESSION, ALICE)
 
@@ -786,7 +788,7 @@ def test_sessions_leave_nothing_behind_when_their_delegations_are_over() -> None
         lease = began(ledger)
         ledger.time_ms += 1_000
         ledger.leave(SESSION, lease)
-        ledger.time_ms += 86_400_000
+        ledger.time_ms += HOUR_MS + DAY_MS
     ledger.grant(BOB, "lock:z")
     relations.open(parse_leaf(ledger.leaves[0]))
     for leaf_bytes in ledger.leaves:
