@@ -95,9 +95,11 @@ def _newcomer(draft: Draft, request: SignedRequest) -> Who:
 
 
 def remembered_session(view: Draft | View, did: str, t_ms: int) -> Session | None:
-    """Return the session of a key, open or ended; one that ended is nobody's memory once its delegation is over."""
+    """Return the session of a key, open or ended; one whose delegation is long over is nobody's memory."""
     session = session_at(view, did)
-    return None if session is None or (not session.is_open and t_ms >= session.expires_at_ms) else session
+    if session is None or session.until_ms is None:
+        return session
+    return session if t_ms < session.until_ms else None
 
 
 def _session_fault(session: Session, t_ms: int) -> Refusal | None:

@@ -34,6 +34,7 @@ from gateway.core.terms import (
     waited_behind,
     waited_by,
 )
+from verifier.entries import SESSION_MEMORY_MS
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical, parse_canonical
 
 RECORD_BYTES_MAX = 65_536  # A lease on 256 resources of 16 KiB together stays far below.
@@ -92,7 +93,7 @@ class Session(NamedTuple):
 
     `idle_by_ms` is when it counts as dead; each entry of its own moves that. `anchor_size` is the newest history that
     it named, in a request signed at `signed_s`; `shared_seq` the first entry that shows two processes behind one key.
-    An ended one is remembered until its delegation is worth nothing any more.
+    An ended one is remembered for a day longer than its delegation is worth anything.
     """
 
     did: str
@@ -125,7 +126,7 @@ class Session(NamedTuple):
     @property
     def until_ms(self) -> int | None:
         """Return from when on it may be forgotten."""
-        return None if self.ended_seq is None else self.expires_at_ms
+        return None if self.ended_seq is None else self.expires_at_ms + SESSION_MEMORY_MS
 
 
 class Quota(NamedTuple):

@@ -251,8 +251,10 @@ def test_a_session_key_is_new_again_when_its_delegation_is_worth_nothing_any_mor
     one.open("s", "A", resources=["repo:a"], expiresAtMs=NOW_MS + 10_000)
     one.close("s")
     one.t_ms += 9_999
-    assert one.refuses(open_session("s", chain("B", "s", at_ms=one.t_ms))) == "session_taken"
     assert one.refuses(beat("s")) == "session_ended"
+    one.t_ms += 86_400_000
+    assert one.refuses(open_session("s", chain("B", "s", at_ms=one.t_ms))) == "session_taken"
+    assert one.refuses(beat("s")) == "session_expired"
     one.t_ms += 1
     if not is_kept:
         del one.shelf.records[f"session/{S}"]
@@ -267,6 +269,8 @@ def test_what_was_a_session_may_become_an_agent_and_nothing_of_it_is_left(is_kep
     one = Crew()
     one.open("s", "A", verbs=["transfer"], resources=["repo:a"], expiresAtMs=NOW_MS + 10_000)
     one.later(10_000)
+    assert one.tell(add("op", "s")) == "key_taken"
+    one.later(86_400_000)
     if not is_kept:
         del one.shelf.records[f"session/{S}"]
     assert one.tell(add("op", "s")) == "agent.added"

@@ -170,9 +170,9 @@ def test_an_ended_session_is_remembered_until_its_delegation_is_over() -> None:
     for live in (Live(), Live([(session_key("s1"), session(1, 40, ended_seq=7))])):
         live.apply([(session_key("s1"), session(1, 40, ended_seq=7), 90)])
         live.apply([(session_key("s2"), session(2, 10), None)])
-        live.forget(89)
+        live.forget(90 + 86_399_999)
         assert live.get(session_key("s1")) is not None
-        live.forget(90)
+        live.forget(90 + 86_400_000)
         assert live.get(session_key("s1")) is None and live.get(session_key("s2")) is not None
 
 
@@ -180,7 +180,7 @@ def test_a_key_that_was_opened_again_is_not_forgotten_with_its_earlier_session()
     live = Live([(session_key("s1"), session(1, 40, ended_seq=7))])
     again = session(9, 200)._replace(did="s1", expires_at_ms=300)
     live.apply([(session_key("s1"), again, None)])
-    live.forget(100)
+    live.forget(86_400_100)
     assert live.get(session_key("s1")) == again
     assert list(live.near(session_of("p"))) == [session_key("s1")]
 

@@ -1,7 +1,7 @@
 """Who is known in a ledger, in which role and since when: operators, the enroller, agents, API keys, sessions.
 
 Nothing is judged here. Removed agents and operators stay known, because they are refused in other words than strangers;
-of ended sessions that is true until their delegation is worth nothing any more, so memory follows live state.
+of ended sessions that is true for a day longer than their delegation, so memory follows live state.
 Source: docs/protocol.md 28, 29.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
+
+from verifier.entries import SESSION_MEMORY_MS
 
 OPERATOR_SHARES_MAX = 4  # into so many parts a queue is divided at most
 
@@ -136,10 +138,10 @@ class People:
         behind.pop(session, None)
         if not behind:
             self.of.pop(session.principal, None)
-        heappush(self._forgettable, (session.expires_at_ms, session.opened_seq, session.did))
+        heappush(self._forgettable, (session.expires_at_ms + SESSION_MEMORY_MS, session.opened_seq, session.did))
 
     def forget(self, now_ms: int) -> None:
-        """Forget the ended sessions whose delegation is over: their keys may be opened again."""
+        """Forget the ended sessions whose delegation is long over: their keys may be opened again."""
         while self._forgettable and self._forgettable[0][0] <= now_ms:
             _, opened_seq, did = heappop(self._forgettable)
             session = self.sessions.get(did)
