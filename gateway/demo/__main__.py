@@ -1,6 +1,7 @@
 """`tallystick demo`: the whole promise in half a minute, and exit code 0 only if every part of it held.
 
-A gateway with throw-away keys, a swarm that replays real work under leases, two workers killed; then, with the gateway
+A gateway with throw-away keys, a swarm that replays real work under leases, two workers killed, a session that falls
+silent and one that is revoked, a program without a key, many commands at once; then, with the gateway
 gone, every receipt and the whole ledger are verified offline, and one flipped byte is refused. What it made stays in a
 folder, so that you can verify it again yourself. It asserts relations, never counts: the counts depend on the machine.
 """
@@ -20,21 +21,28 @@ from pathlib import Path
 from gateway.client.agent import Agent
 from gateway.client.join import join
 from gateway.client.profile import open_profile
-from gateway.demo import scene
+from gateway.demo import company, scene
 from gateway.demo.checks import (
     GRANTS,
+    Life,
+    Span,
     Wait,
     count,
     expired_holders,
+    is_all_returned,
     is_real,
+    kind,
+    lives,
     out_of_turn,
     overlaps,
     path_of,
+    resources,
+    seq,
     spans,
     waits,
 )
 from gateway.demo.recorder import Record, leaf_of
-from gateway.demo.server import running
+from gateway.demo.server import IDLE_MS, running
 from gateway.demo.swarm import TTL_MS, Swarm
 from gateway.demo.trace import read_pieces
 from verifier.entries import ACTION_PATHS
@@ -45,6 +53,7 @@ from verifier.wire import (
     LEAF_BYTES_MAX,
     RECEIPT_BYTES_MAX,
     JsonObject,
+    JsonValue,
     decode_base64,
     encode_base64,
     parse_canonical,
@@ -56,7 +65,8 @@ EXPIRY_SECONDS_MAX = 30
 PROGRESS_PIECES = 10
 COMPRESSION_MIN, COMPRESSION_MAX = 0.1, 100_000.0
 PUBLISHED = ("root.vkey", "keys.note", "policy.txt")
-KEPT = frozenset({*PUBLISHED, "ledger.export", "receipt.json", "flipped.json"})
+RECEIPTS = ("receipt.json", "flipped.json", "command.json", "custodial.json")
+KEPT = frozenset({*PUBLISHED, *RECEIPTS, "ledger.export"})
 
 
 @dataclass(slots=True)
@@ -139,22 +149,27 @@ async def play(folder: Path, out: Path, compression: float) -> Verdict:
     async with running(data, folder / "gateway.log") as url:
         root = (data / "public" / "root.vkey").read_text("ascii").strip()
         await join(url, root, folder / "visitor")
-        pins = open_profile(folder / "visitor")
-        swarm = Swarm(pins, root, (data / "public" / "keys.note").read_bytes(), folder)
-        started_s = time.perf_counter()
-        await swarm.run(pieces, lambda: _progress(swarm, len(pieces)))
-        told = await scene.play(pins, swarm.record)
-        await _await_expiries(folder / "visitor", swarm)
-        seconds = time.perf_counter() - started_s
+        pins, record = open_profile(folder / "visitor"), Record()
+        async with company.operating(data, record) as operator:
+            swarm = Swarm(pins, operator, root, (data / "public" / "keys.note").read_bytes(), folder, record)
+            started_s = time.perf_counter()
+            async with asyncio.TaskGroup() as group:
+                people = group.create_task(company.play(operator, pins, data, record))
+                await swarm.run(pieces, lambda: _progress(swarm, len(pieces)))
+            told = await scene.play(pins, record)
+            await _await_expiries(folder / "visitor", swarm)
+            seconds = time.perf_counter() - started_s
     _progress(swarm, len(pieces), end="\n")
-    _keep(data, out, swarm.record)
+    _keep(data, out, record, people.result())
     verdict = Verdict()
     leaves = _read_ledger(out / "ledger.export")
     _tell(swarm, leaves, seconds)
     print("   Two more workers met in a circle.\n" + "".join(f"     {line}\n" for line in told.lines()))
+    print("   And others of the same operator.\n" + "".join(f"     {line}\n" for line in people.result().lines()))
     _judge(verdict, swarm, leaves)
     _judge_waiting(verdict, told, waits(leaves))
-    _verify(verdict, out, swarm.record)
+    _judge_sessions(verdict, swarm, people.result(), leaves)
+    _verify(verdict, out, record)
     return verdict
 
 
@@ -189,8 +204,8 @@ def _granted(counts: Mapping[str, int]) -> int:
     return sum(counts.get(kind, 0) for kind in GRANTS)
 
 
-def _keep(data: Path, out: Path, record: Record) -> None:
-    """Put what a stranger needs into `out`: pins, ledger, one receipt, and the same with one byte flipped."""
+def _keep(data: Path, out: Path, record: Record, people: company.Company) -> None:
+    """Put what a stranger needs into `out`: pins, ledger, one receipt, the same with one byte flipped, and two more."""
     out.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
         (out / name).unlink(missing_ok=True)  # also so that nothing is written through a link
@@ -201,6 +216,8 @@ def _keep(data: Path, out: Path, record: Record) -> None:
     receipt = record.receipts[max(grants)]
     (out / "receipt.json").write_bytes(receipt)
     (out / "flipped.json").write_bytes(_flip(receipt))
+    (out / "command.json").write_bytes(people.command)
+    (out / "custodial.json").write_bytes(people.custodial)
 
 
 def _flip(receipt: bytes) -> bytes:
@@ -232,11 +249,13 @@ released {counts.get("lease.released", 0)}; {len(leaves)} entries
 
 def _judge(verdict: Verdict, swarm: Swarm, leaves: list[JsonObject]) -> None:
     """Check the relations that must hold however fast the machine is."""
-    counts, leases, tickets = count(leaves), spans(leaves), waits(leaves)
-    asked = sum(path_of(leaf) == ACTION_PATHS["lease.acquire"] for leaf in leaves)
-    refusals = [leaf for leaf in leaves if "lease.refused" in str(leaf["type"])]
-    answered = sum(counts.get(kind, 0) for kind in ("lease.granted", "lease.extended", "wait.queued"))
-    verdict.expect(answered + len(refusals) == asked, "every request was granted, refused, or given a place in line")
+    leases, tickets = spans(leaves), waits(leaves)
+    asked = [leaf for leaf in leaves if path_of(leaf) == ACTION_PATHS["lease.acquire"]]
+    refusals = [leaf for leaf in leaves if kind(leaf) == "lease.refused"]
+    verdict.expect(
+        all(kind(leaf) in ("lease.granted", "lease.extended", "lease.refused", "wait.queued") for leaf in asked),
+        "every request was granted, refused, or given a place in line",
+    )
     verdict.expect(
         bool(refusals) and all(is_real(leaf, leases, tickets) for leaf in refusals),
         "work did collide, and each refusal names who really holds it, or who is first in line",
@@ -269,6 +288,54 @@ def _judge_waiting(verdict: Verdict, told: scene.Scene, tickets: list[Wait]) -> 
     )
 
 
+def _judge_sessions(verdict: Verdict, swarm: Swarm, people: company.Company, leaves: list[JsonObject]) -> None:
+    """Check what must hold of those who act for the operator, and of what they leave behind."""
+    leases, sessions = spans(leaves), {life.did: life for life in lives(leaves)}
+    own = [leaf for leaf in leaves if leaf["actor"] in swarm.sessions]
+    verdict.expect(
+        any(kind(leaf) in GRANTS for leaf in own) and {leaf["onBehalfOf"] for leaf in own} == {people.operator},
+        "every second worker was a session, and each of its entries names the operator that answers for it",
+    )
+    verdict.expect(
+        swarm.sessions < set(sessions) and all(is_all_returned(life, leases) for life in sessions.values()),
+        "every session ended, and what it held was given back right then, once",
+    )
+    silent, revoked = (sessions[grant.receipt.leaf.actor] for grant in (people.silent, people.revoked))
+    last_ms = max(_time_ms(leaf) for leaf in leaves if leaf["actor"] == silent.did)
+    verdict.expect(
+        silent.end is not None and silent.end.get("reason") == "idle" and _time_ms(silent.end) >= last_ms + IDLE_MS,
+        "the session that fell silent was given up after its time, and no earlier",
+    )
+    verdict.expect(
+        _is_followed(silent, people.after_silence, leases) and _is_followed(revoked, people.after_revocation, leases),
+        "what the silent and the revoked one held went to the next in line, and to nobody before",
+    )
+    commands = [
+        leaf for leaf in leaves if isinstance(leaf.get("request"), dict) and "batch" in _object(leaf["request"])
+    ]
+    verdict.expect(
+        {_object(leaf["request"])["batch"] for leaf in commands} == {seq(commands[0]) - 1}
+        and [seq(leaf) for leaf in commands] == list(range(seq(commands[0]), seq(commands[0]) + len(commands))),
+        "the commands of the batch stand in a row behind the request that asked for them",
+    )
+
+
+def _is_followed(life: Life, after: bytes, leases: list[Span]) -> bool:
+    """Say whether a session's one lease came back, and the next of that file is the one that was waited for."""
+    grant, (returned,) = leaf_of(after), life.returned
+    later = [one.from_seq for one in leases if one.resources == resources(returned) and one.from_seq > seq(returned)]
+    return kind(grant) == "lease.claimed" and min(later) == seq(grant)
+
+
+def _time_ms(leaf: JsonObject) -> int:
+    return int(str(leaf["timeMs"]))
+
+
+def _object(value: JsonValue) -> JsonObject:
+    assert isinstance(value, dict)
+    return value
+
+
 def _verify(verdict: Verdict, out: Path, record: Record) -> None:
     """Verify everything as a stranger would: from files, with the gateway stopped."""
     print("\n3. The gateway is gone. What a stranger can check with the files alone")
@@ -293,6 +360,14 @@ def _verify(verdict: Verdict, out: Path, record: Record) -> None:
     )
     good = _run("verifier", "receipt", str(out / "receipt.json"), *arguments)
     verdict.expect(good.returncode == 0, f"{out / 'receipt.json'} verifies")
+    command = _run("verifier", "receipt", str(out / "command.json"), *arguments)
+    verdict.expect(command.returncode == 0, f"{out / 'command.json'}, one command of the batch, verifies alone")
+    kept = _run("verifier", "receipt", str(out / "custodial.json"), *arguments)
+    told = [line.strip() for line in kept.stdout.splitlines() if "consent" in line]
+    verdict.expect(
+        kept.returncode == 0 and len(told) == 1 and "consent" not in good.stdout,
+        f"{out / 'custodial.json'} verifies, and says what no other does: {'; '.join(told)}",
+    )
     bad = _run("verifier", "receipt", str(out / "flipped.json"), *arguments)
     verdict.expect(bad.returncode == 1, f"{out / 'flipped.json'}, with one bit flipped, is refused:")
     print("\n" + "\n".join(f"        {line}" for line in bad.stdout.strip().splitlines()))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from verifier.wire import JsonObject
 
 GRANTS = ("lease.granted", "lease.claimed", "lease.changed", "lease.transferred")
-ENDS = ("lease.released", "lease.expired", "lease.broken")
+ENDS = ("lease.released", "lease.expired", "lease.broken", "lease.returned")
 LEFT = ("wait.cancelled", "wait.removed")
 
 
@@ -109,6 +109,52 @@ def expired_holders(leaves: Iterable[JsonObject]) -> set[str]:
     return {str(leaf["holder"]) for leaf in leaves if kind(leaf) == "lease.expired"}
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One session: the entry that opened it, the one that ended it, and what was given back because of that."""
+
+    did: str
+    on_behalf_of: str
+    from_seq: int
+    end: JsonObject | None
+    returned: tuple[JsonObject, ...]
+
+
+def lives(leaves: Iterable[JsonObject]) -> list[Life]:
+    """Return the life of every session, in order of opening. A key is opened once."""
+    leaves = list(leaves)
+    ends = [leaf for leaf in leaves if kind(leaf) in ("session.closed", "session.ended")]
+    by_session = {leaf["session"]: leaf for leaf in ends}
+    assert len(by_session) == len(ends), "no session ends twice"
+    return [
+        Life(
+            str(leaf["actor"]),
+            str(leaf["onBehalfOf"]),
+            seq(leaf),
+            by_session.get(leaf["actor"]),
+            tuple(one for one in leaves if kind(one) == "lease.returned" and one["holder"] == leaf["actor"]),
+        )
+        for leaf in leaves
+        if kind(leaf) == "session.opened"
+    ]
+
+
+def is_all_returned(life: Life, leases: list[Span]) -> bool:
+    """Say whether a session ended, and what it held then came back, each lease once and right after it."""
+    if life.end is None:
+        return False
+    end = seq(life.end)
+    held = [one for one in leases if one.holder == life.did and one.from_seq < end and (one.to_seq or end) >= end]
+    given = [seq(leaf) for leaf in life.returned]
+    return (
+        given == [one.to_seq for one in held] and life.end["leases"] == len(held) and set(given) <= _run_of(end, given)
+    )
+
+
+def _run_of(end: int, given: list[int]) -> set[int]:
+    return set(range(end + 1, end + 1 + len(given)))
+
+
 def count(leaves: Iterable[JsonObject]) -> Mapping[str, int]:
     """Return how many entries of each type the ledger holds, by short name such as `lease.granted`."""
     counts: dict[str, int] = {}
@@ -128,9 +174,9 @@ def seq(leaf: JsonObject) -> int:
 
 
 def path_of(leaf: JsonObject) -> str:
-    """Return the path of the request that caused an entry, or nothing for the gateway's own."""
+    """Return the path of the request that caused an entry; nothing for the gateway's own and commands of a batch."""
     request = leaf.get("request")
-    return str(request["path"]) if isinstance(request, dict) else ""
+    return str(request.get("path", "")) if isinstance(request, dict) else ""
 
 
 def resources(leaf: JsonObject) -> frozenset[str]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gateway.client.batch import cut_batch
 from gateway.client.receipts import receipt_in
 from gateway.client.transport import HttpTransport, Reply, Transport
 from verifier.entries import ACTION_PATHS
@@ -33,6 +34,12 @@ def leaf_of(receipt: bytes) -> JsonObject:
     return parse_canonical(decode_base64(str(payload)), bytes_max=LEAF_BYTES_MAX)
 
 
+def _receipts_in(answer: bytes) -> tuple[bytes, ...]:
+    """Return the receipt of an answer, or of each command if it answers a batch."""
+    batch, receipt = cut_batch(answer), receipt_in(answer)
+    return batch.receipts if batch is not None else () if receipt is None else (receipt,)
+
+
 class RecordingTransport:
     """Hands everything on and notes each decision: its receipt and how long it took."""
 
@@ -45,10 +52,10 @@ class RecordingTransport:
     ) -> Reply:
         started_s = time.perf_counter()
         reply = await self._inner.send(method, target, headers, body, timeout_ms)
-        receipt = receipt_in(reply.unverified_body) if target in ACTION_PATHS.values() else None
-        if receipt is not None:
-            if target != ACTION_PATHS["wait.claim"]:  # which the gateway keeps waiting on purpose
-                self._record.latencies_ms.append((time.perf_counter() - started_s) * 1_000)
+        receipts = _receipts_in(reply.unverified_body) if target in ACTION_PATHS.values() else ()
+        if receipts and target != ACTION_PATHS["wait.claim"]:  # which the gateway keeps waiting on purpose
+            self._record.latencies_ms.append((time.perf_counter() - started_s) * 1_000)
+        for receipt in receipts:
             self._record.keep(receipt)
         return reply
 

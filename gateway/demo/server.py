@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 START_SECONDS_MAX = 30
+IDLE_MS = 10_000
+"""How long a session may be silent in the demo's ledger: the least that a ledger may say, so that you need not wait."""
 
 
 @asynccontextmanager
@@ -32,6 +34,7 @@ async def running(data: Path, log: Path) -> AsyncIterator[str]:
 
 def _start(data: Path, port: int, log: Path) -> "subprocess.Popen[bytes]":
     options = ["--data", str(data), "--listen", f"127.0.0.1:{port}", "--metrics-port", "0"]
+    options += ["--parameter", f"sessionIdleMs={IDLE_MS}"]
     with log.open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "gateway", "serve", "--dev", *options], stdout=output, stderr=output

@@ -1,5 +1,7 @@
 """The swarm: one asyncio task per worker of the trace, each with a key of its own, all at once.
 
+Every second worker is a session that the operator lets act; the others are agents.
+
 A worker does its pieces in order: it waits for the piece's time, takes all its paths as one lease, works for the
 piece's time, and gives them back. When the paths are held, two of three workers wait in line; the others ask again as
 the refusals advise. Two workers are killed with SIGKILL at fixed lines,
@@ -32,14 +34,19 @@ WAIT_MS = 60_000
 
 @dataclass(slots=True)
 class Swarm:
-    """Runs the pieces; `killed` maps the DID of each killed worker to its name, `told` is the last printed `done`."""
+    """Runs the pieces; `killed` maps the DID of each killed worker to its name, `told` is the last printed `done`.
+
+    `sessions` are the DIDs of the workers that `operator` let act.
+    """
 
     pins: Profile
+    operator: Agent
     root: str
     document: bytes
     folder: Path
     record: Record = field(default_factory=Record)
     killed: dict[str, str] = field(default_factory=dict)
+    sessions: set[str] = field(default_factory=set)
     done: int = 0
     told: int = 0
     started_s: float = 0.0
@@ -54,16 +61,33 @@ class Swarm:
         async with asyncio.TaskGroup() as group:
             ticker = group.create_task(_tick(progress))
             workers = [
-                group.create_task(self._work(name, todo, victims, wait_ms=WAIT_MS if number % 3 else 0))
+                group.create_task(
+                    self._work(
+                        self._worker(name, victims, is_session=number % 2 == 1),
+                        todo,
+                        victims,
+                        wait_ms=WAIT_MS if number % 3 else 0,
+                    )
+                )
                 for number, (name, todo) in enumerate(by_worker.items())
             ]
             await asyncio.wait(workers)
             ticker.cancel()
 
-    async def _work(self, name: str, pieces: Sequence[Piece], victims: dict[int, "Victim"], *, wait_ms: int) -> None:
+    def _worker(self, name: str, victims: dict[int, "Victim"], *, is_session: bool) -> Agent:
+        """Return who works under a name of the trace; who will be killed has a key already, in a process of its own."""
         key = next((victim.key for victim in victims.values() if victim.piece.worker == name), None)
+        if is_session and key is None:
+            session = self.operator.open_session(name=name, resources=["repo:burst/**"])
+            self.sessions.add(session.did)
+            return session
         profile = replace(self.pins, key=key or SigningKey.generate(), home=None)
-        async with Agent(profile, connect=lambda url: RecordingTransport(url, self.record)) as agent:
+        return Agent(profile, connect=lambda url: RecordingTransport(url, self.record))
+
+    async def _work(
+        self, worker: Agent, pieces: Sequence[Piece], victims: dict[int, "Victim"], *, wait_ms: int
+    ) -> None:
+        async with worker as agent:
             for piece in pieces:
                 await self._until(piece.starts_at_s)
                 if piece.line in victims:
