@@ -362,13 +362,23 @@ def what_a_refused_batch_leaves(ledger: Scene) -> None:
     ledger.deny(ALICE, "lease_held", "lock:b", **ledger.held(held, "lock:b"))
     ledger.time_ms += 2_000
     commands = (ask("lock:c"), renew(kept), let_go("lock:a"), ask("lock:a"), let_go("lock:c"), ask("lock:b"))
-    undone(ledger, ALICE, 5, "lease_held", *commands, **ledger.held(held, "lock:b", waits=1))
+    refused = undone(ledger, ALICE, 5, "lease_held", *commands, **ledger.held(held, "lock:b", waits=1))
+    ledger.renewal(ALICE, refused + 1, "lease_unknown")  # the number that its first lease would have had
     ledger.deny(ALICE, "lease_held", "lock:b", **ledger.held(held, "lock:b", waits=1))
     ledger.release(ALICE, old)
     ledger.grant(CAROL, "lock:c")
-    ledger.renewal(ALICE, FIRST + 99, "lease_unknown")
     ledger.time_ms = end_ms
     ledger.expire(kept)
+
+
+def refusals_still_counted(ledger: Scene) -> None:
+    """A lease that was undone is no grant, so what was counted before it counts on."""
+    first, held = ledger.grant(BOB, "lock:a"), ledger.grant(BOB, "lock:b")
+    ledger.deny(ALICE, "lease_held", "lock:a", **ledger.held(first, "lock:a"))
+    ledger.release(BOB, first)
+    undone(ledger, ALICE, 1, "lease_held", ask("lock:a"), ask("lock:b"), **ledger.held(held, "lock:b"))
+    again = ledger.grant(BOB, "lock:a")
+    ledger.deny(ALICE, "lease_held", "lock:a", **ledger.held(again, "lock:a", waits=1))
 
 
 def refused_for_what_it_did_itself(ledger: Scene) -> None:
@@ -396,6 +406,7 @@ FINE: list[tuple[Tell, dict[str, int]]] = [
     (one_that_failed, {}),
     (heard_by_its_batch, {}),
     (what_a_refused_batch_leaves, {}),
+    (refusals_still_counted, {}),
     (refused_for_what_it_did_itself, {"heldPerPrincipal": 1}),
     (refused_as_failed, {}),
 ]
