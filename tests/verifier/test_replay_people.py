@@ -26,7 +26,7 @@ from tests.verifier.maker import (
     Key,
     enrolment_proof,
 )
-from tests.verifier.scene import FIRST, Found, Scene, Tell, advice, edit, found
+from tests.verifier.scene import FIRST, NUMBERS, Found, Scene, Tell, advice, edit, found
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
@@ -47,18 +47,15 @@ def not_enrolled(
 ) -> None:
     """An `agent.refused`; its leaf repeats nothing of the body but the agent."""
     body = {"agent": agent.did, **more} if digest is None else enrolment(agent, digest, **more)
-    number = {"operator_required": 105, "key_taken": 124, "apikey_not_found": 125, "apikey_used": 127}[error]
-    said = {"agent": agent.did, "error": error, "number": number}
+    said = {"agent": agent.did, "error": error, "number": NUMBERS[error]}
     ledger.people.setdefault(ENROLLER.did, (ENROLLER.did, ENROLLER.did))
     ledger.decision("agent.refused", by, "agent.add", body, said)
 
 
 def refuse(ledger: Scene, name: str, action: str, body: Json, error: str, by: Key = OPERATOR) -> None:
-    said = {member: body[member] for member in ("operator", "agent", "keyDigest") if member in body}
-    said = {"keyDigest": body["keyDigest"]} if "keyDigest" in body else said
-    numbers = {"operator_required": 105, "operator_not_found": 122, "operator_last": 123, "key_taken": 124}
-    numbers |= {"apikey_not_found": 125, "apikey_known": 126, "agent_not_found": 106}
-    ledger.decision(name, by, action, body, {**said, "error": error, "number": numbers[error]})
+    repeated = ("keyDigest",) if "keyDigest" in body else ("operator", "agent")
+    said: Json = {member: body[member] for member in repeated if member in body}
+    ledger.decision(name, by, action, body, {**said, "error": error, "number": NUMBERS[error]})
 
 
 # --- operators ---
