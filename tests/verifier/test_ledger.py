@@ -266,6 +266,11 @@ def agent_adds_agent(ledger: Ledger) -> None:
     ledger.add(STRANGER, by=ALICE, change=lambda leaf: leaf.update(onBehalfOf=ALICE.did))
 
 
+def operator_leases(ledger: Ledger) -> None:
+    """An operator changes who acts, and holds nothing itself."""
+    ledger.grant(OPERATOR, "lock:a")
+
+
 def time_backwards(ledger: Ledger) -> None:
     ledger.time_ms -= 501
     ledger.grant(ALICE, "lock:a")
@@ -332,6 +337,7 @@ LIES: list[tuple[Callable[[Ledger], Any], list[tuple[int, int | None, str]]]] = 
     (stranger_acts, [(10, 5, "agent_unknown")]),
     (removed_acts, [(10, 6, "agent_removed")]),
     (agent_adds_agent, [(10, 5, "on_behalf_wrong"), (10, 5, "operator_required")]),
+    (operator_leases, [(10, 5, "agent_unknown")]),
     (time_backwards, [(9, 5, "time_backwards")]),
     (epochs_interleaved, [(9, 7, "epoch_wrong"), (9, 8, "epoch_wrong")]),
     (epoch_skipped, [(9, 5, "epoch_wrong")]),
@@ -351,15 +357,14 @@ def test_a_lie_under_the_logs_own_signature_is_found_at_its_entry(
 
 
 def test_what_is_allowed_though_it_looks_like_a_lie() -> None:
-    """A key is free after 24 hours, a nonce after its window; operators may lease; a removed agent may come back."""
+    """A key is free after 24 hours, a nonce after its window; a removed agent may come back."""
     ledger = maker.opened()
     ledger.grant(ALICE, "lock:a", idempotencyKey="once", nonce="n" * 22)
     ledger.grant(BOB, "lock:b", idempotencyKey="once", nonce="n" * 22)
-    ledger.grant(OPERATOR, "lock:c")
     ledger.time_ms += 86_400_000
     ledger.grant(ALICE, "lock:d", idempotencyKey="once", nonce="n" * 22)
     ledger.expire(5)
-    ledger.returned(8, ledger.remove(ALICE))
+    ledger.returned(7, ledger.remove(ALICE))
     ledger.add(ALICE)
     ledger.grant(ALICE, "lock:e")
     assert of_ledger(ledger) == []

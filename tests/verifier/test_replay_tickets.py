@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.verifier.maker import ALICE, AUTHORITY, BOB, CAROL, OPERATOR
+from tests.verifier.maker import ALICE, AUTHORITY, BOB, CAROL, HELPER, OPERATOR
 from tests.verifier.scene import FIRST, Found, Scene, Tell, advice, edit, found, scene
 from verifier.entries import parse_leaf
 from verifier.replay.judged import judge
@@ -47,12 +47,13 @@ def one_after_the_other(ledger: Scene) -> None:
 
 def readers_go_together_and_a_writer_stops_the_next(ledger: Scene) -> None:
     ledger.set_scheme("doc", "read-safe")
+    ledger.add(HELPER)
     lease = ledger.grant(ALICE, "doc:a")
     first = ledger.queue(BOB, "doc:a", mode="read")
     second = ledger.queue(CAROL, "doc:a", mode="read")
-    third = ledger.queue(OPERATOR, "doc:a", mode="read")
-    ledger.cancel(OPERATOR, third)
-    writer = ledger.queue(OPERATOR, "doc:a", position=3)
+    third = ledger.queue(HELPER, "doc:a", mode="read")
+    ledger.cancel(HELPER, third)
+    writer = ledger.queue(HELPER, "doc:a", position=3)
     behind = ledger.queue(ALICE, "doc:a", mode="read", position=2)
     ledger.release(ALICE, lease)
     ledger.offer(first)
@@ -61,7 +62,7 @@ def readers_go_together_and_a_writer_stops_the_next(ledger: Scene) -> None:
     ledger.release(BOB, read[0])
     ledger.release(CAROL, read[1])
     ledger.offer(writer)
-    ledger.cancel(OPERATOR, writer)
+    ledger.cancel(HELPER, writer)
     ledger.offer(behind)
 
 

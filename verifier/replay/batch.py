@@ -65,7 +65,7 @@ class Batch:
         if difference is not None:
             yield "body_differs", f"member {difference} of the leaf is not what its command asks for (31.2)"
         if self.answer(leaf).is_blind and leaf.number("grantedAtMs") >= (self._created_s + 1) * 1000:
-            yield "released_unseen", "without leaseId no lease ends that was granted after the request was signed"
+            yield "released_unseen", "without leaseId no lease ends that was granted after the batch was signed (31.3)"
 
     def answer(self, leaf: Leaf) -> Judged:
         """Return an answer with what its batch knows of it."""

@@ -2,7 +2,7 @@
 
 First the sessions that end by it, then the tickets of all concerned, then their leases. Nothing stands between; only
 then are those looked at who wait for what became free.
-Source: docs/protocol.md 29.
+Source: docs/protocol.md 29.3, 29.4.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Returns:
             self.is_called = True
             self._due.remove(found)
             if found != wanted:
-                yield "return_disordered", f"{wanted.entry} of {wanted.number} comes before this one (29.3)"
+                yield "return_disordered", f"{wanted.entry} of {wanted.number} comes before this one (29.4)"
             return
         self._due.clear()
-        yield "return_missing", f"{wanted.entry} of {wanted.number} comes right after entry {self.cause_seq} (29.3)"
+        yield "return_missing", f"{wanted.entry} of {wanted.number} comes right after entry {self.cause_seq} (29.4)"
 
     def returned_faults(self, leaf: Leaf) -> Faults:
         """`lease.returned`: the lease of an actor that has ended, whether it is over by time or not."""
@@ -79,9 +79,9 @@ class Returns:
         session = state.people.sessions.get(lease.actor)
         cause_seq = self.cause_seq if session is None or session.ended_seq is None else session.ended_seq
         if not self.is_called:
-            yield "return_wrong", "nothing that ended calls for the return of this lease (29.3)"
+            yield "return_wrong", "nothing that ended calls for the return of this lease (29.4)"
         elif leaf.number("causeSeq") != cause_seq:
-            yield "citation_wrong", f"causeSeq is not {cause_seq}, the entry by which the holder ended (29.3)"
+            yield "citation_wrong", f"causeSeq is not {cause_seq}, the entry by which the holder ended (29.4)"
         is_tidy = session is not None and session.is_tidy
         yield from delay_faults(state, leaf, lease, is_none=is_tidy)
         state.end(lease, "returned", leaf.seq, delay_until_ms(leaf))

@@ -1,7 +1,7 @@
 """Operators, agents and API keys: what operators and the enroller may change, and what they are refused.
 
 One function for each action says which refusal is due; a success is asked for none, a refusal for exactly that one.
-Source: docs/protocol.md 12.8, 30.
+Source: docs/protocol.md 28.7, 28.8, 30.1 to 30.4.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from verifier.replay.state import State
 from verifier.replay.things import Faults
 from verifier.wire import JsonObject
 
-_TEXT = "the entries before call for the refusal {} (12.8, 30)"
+_TEXT = "the entries before call for the refusal {} (28.7, 28.8, 30.1, 30.3)"
 
 
 def role_faults(state: State, leaf: Leaf) -> Faults:

@@ -189,9 +189,9 @@ def ended_faults(state: State, leaf: Leaf, returns: Returns) -> Faults:
     is_revoked = returns.is_called
     reason = "revoked" if is_revoked else "expired" if state.now_ms >= session.expires_at_ms else "idle"
     if leaf.text("reason") != reason:
-        yield "ending_wrong", f"reason is not {reason} (29.2, 29.3)"
+        yield "ending_wrong", f"reason is not {reason} (29.2, 29.4)"
     elif is_revoked and leaf.number("causeSeq") != returns.cause_seq:
-        yield "citation_wrong", f"causeSeq is not {returns.cause_seq}, the removal right before (29.3)"
+        yield "citation_wrong", f"causeSeq is not {returns.cause_seq}, the removal right before (29.4)"
     if not is_revoked and state.now_ms < max(session.due_at_ms, state.holiday_ms):
         yield "ended_early", f"the session lives until {max(session.due_at_ms, state.holiday_ms)} (29.2)"
     is_costly = not is_revoked and session.did in state.leases_of
@@ -208,4 +208,4 @@ def _count_faults(state: State, leaf: Leaf) -> Faults:
     did = leaf.text("session")
     counts = len(state.leases_of.get(did, ())), len(state.tickets_of.get(did, ()))
     if (leaf.number("leases"), leaf.number("tickets")) != counts:
-        yield "count_wrong", f"leases and tickets are not {counts[0]} and {counts[1]}, what it gives back (29.3)"
+        yield "count_wrong", f"leases and tickets are not {counts[0]} and {counts[1]}, what it gives back (29.4)"

@@ -164,7 +164,7 @@ def removed_faults(state: State, leaf: Leaf, *, is_gone: bool) -> Faults:
         return
     if is_gone or leaf.text("reason") == "holder_gone":
         if not is_gone or leaf.text("reason") != "holder_gone":
-            yield "removal_wrong", "reason is holder_gone exactly when the waiter has ended (29.3)"
+            yield "removal_wrong", "reason is holder_gone exactly when the waiter has ended (29.4)"
     elif state.is_live(ticket):
         yield "removed_early", f"the ticket lives until {state.end_ms(ticket)} (23.3)"
     elif leaf.text("reason") != ticket.lapse:
