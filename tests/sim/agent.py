@@ -1,8 +1,9 @@
-"""What agents and operators do all day: take leases, stand in line, work, forget, and get in each other's way."""
+"""What agents do all day: take leases, stand in line, work, forget, and get in each other's way."""
 
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from gateway.service import Answered
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
 OTHER: Leaf = {"name": "lock", "class": "read-safe"}
+# Rows without entry that end what a key can do, for now or for good.
+OUT = frozenset(
+    (
+        "agent_unknown", "agent_removed", "operator_removed", "session_ended", "session_expired", "trial_used_up",
+        "trial_over",
+    )
+)  # fmt: skip
 REASONS = ("incident-7", "holder_gone", "hand.over")
 GRANTS = ("lease.granted", "lease.extended", "lease.claimed", "lease.changed", "lease.transferred")
 
@@ -21,30 +29,45 @@ GRANTS = ("lease.granted", "lease.extended", "lease.claimed", "lease.changed", "
 class Agent(Client):
     """One key, one thing after the other, until the simulation ends; a crash forgets everything but the key."""
 
-    def __init__(self, simulation: Simulation, name: str) -> None:
-        super().__init__(simulation, name)
+    most = 256  # commands in a batch, where there are so many
+
+    def __init__(self, simulation: Simulation, name: str, key_name: str = "") -> None:
+        super().__init__(simulation, name, key_name)
         self.held: dict[str, Leaf] = {}
         self.waiting: dict[str, Leaf] = {}
         self.old: list[Leaf] = []
         self.offered: list[str] = []  # lease ids that others said they offered
+        self.hired: list[str] = []  # the sessions that it let act for it
 
     async def live(self) -> None:
-        simulation = self.simulation
-        while not simulation.is_over:
+        while not self.simulation.is_over:
             await self.think()
-            if simulation.chance("crash"):
-                simulation.say(self.name, "crashes")
-                self.held.clear()
-                await asyncio.sleep(simulation.rng.uniform(0.1, 4))
-            elif simulation.chance("replay") and self.sent:
-                await self._replay()
-            elif simulation.chance("stray") and self.old:
-                await self._stray()
-            elif self.offered:
-                await self._accept(self.offered.pop(0))
-            else:
-                await self._job()
+            await self.step()
         await self.tidy_up()
+
+    async def step(self) -> None:
+        """Do one thing."""
+        simulation, config = self.simulation, self.simulation.config
+        if simulation.chance("crash"):
+            simulation.say(self.name, "crashes")
+            self.held.clear()
+            await asyncio.sleep(simulation.rng.uniform(0.1, 4))
+        elif simulation.chance("replay") and self.sent:
+            await self._replay()
+        elif simulation.chance("stray") and self.old:
+            await self._stray()
+        elif simulation.chance("meddle"):
+            await self._meddle()
+        elif self.offered:
+            await self._accept(self.offered.pop(0))
+        elif config.session_share and simulation.rng.random() < config.session_share:
+            simulation.hire(self)
+        elif self.hired and simulation.chance("close"):
+            await self.ask("session.close", session=simulation.rng.choice(self.hired[-3:]), reason=REASONS[2])
+        elif config.batch_share and simulation.rng.random() < config.batch_share:
+            await self.ask_for_many()
+        else:
+            await self._job()
 
     async def think(self) -> None:
         await asyncio.sleep(self.simulation.rng.uniform(0, self.simulation.config.think_ms / 500))
@@ -76,12 +99,16 @@ class Agent(Client):
         if depth < 2 and not simulation.is_over and simulation.rng.random() < simulation.config.nest_share:
             await self._job(depth + 1)
 
+    def pool(self) -> tuple[str, ...]:
+        """Return the names it knows of."""
+        return self.simulation.config.names
+
     def choose(self) -> Leaf:
         """Return the members of an acquire."""
         rng, config = self.simulation.rng, self.simulation.config
         own = {name for leaf in (*self.held.values(), *self.waiting.values()) for name in leaf["resources"]}
-        pool = [name for name in config.names if name not in own] if rng.random() < 0.8 else []
-        pool = pool or list(config.names)  # mostly something new
+        pool = [name for name in self.pool() if name not in own] if rng.random() < 0.8 else []
+        pool = pool or list(self.pool())  # mostly something new
         names = rng.sample(pool, min(len(pool), rng.randint(1, config.set_max)))
         members: Leaf = {"resource": names[0]} if len(names) == 1 else {"resources": names}
         members |= self._ttl()
@@ -140,6 +167,8 @@ class Agent(Client):
             leaf = await self.ask("wait.claim", wait_ms=wait_ms, ticketId=ticket_id)
             if leaf is not None and (self._hold(leaf) or "error" in leaf):
                 return None if "error" in leaf else leaf
+            if leaf is None and self.refusal in OUT:
+                return None
             most_ms = config.parameters.poll_ms * (1.5 if simulation.chance("poll_late") else 0.5)
             await asyncio.sleep(rng.uniform(0, min(most_ms, 3_000)) / 1_000)
         return None
@@ -158,7 +187,7 @@ class Agent(Client):
             self.held.pop(lease["leaseId"], None)
         return leaf
 
-    async def _release(self, lease: Leaf) -> Leaf | None:
+    async def _release(self, lease: Leaf, patience: int = 6) -> Leaf | None:
         members: Leaf = {"resources": lease["resources"]}
         if self.simulation.rng.random() < 0.7:
             members["leaseId"] = lease["leaseId"]
@@ -166,7 +195,7 @@ class Agent(Client):
                 members["resources"] = [self.simulation.rng.choice(self.simulation.config.names)]
         self.held.pop(lease["leaseId"], None)
         self.old.append(lease)
-        return await self.ask("lease.release", **members)
+        return await self.ask("lease.release", patience=patience, **members)
 
     async def _work(self, lease: Leaf) -> None:
         """Read, think, write: under the lease, or long after it, as a process does that was paused."""
@@ -185,11 +214,55 @@ class Agent(Client):
             simulation.say(self.name, "writes" if is_in else "may not write", name, version)
             simulation.must(not guard.lost, "I3", f"lost update: {guard.lost}")
 
+    # -- many at once -------------------------------------------------------------------------------------------------
+
+    async def ask_for_many(self) -> None:
+        """Send some commands in one request, and take note of what came of each."""
+        rng, members = self.simulation.rng, Leaf()
+        count = rng.randint(1, min(24, self.simulation.config.commands_max))
+        if self.simulation.config.commands_max == self.most and rng.random() < 0.3:
+            count = self.most
+        if rng.random() < 0.5:
+            members["isAtomic"] = rng.random() < 0.9
+        if rng.random() < 0.3:
+            members["isBare"] = True
+        asked = dict(self.held)
+        leaf = await self.ask("batch.submit", commands=[self._command(asked) for _ in range(count)], **members)
+        for answer in leaf["answers"] if leaf is not None else ():
+            if answer["type"].split("/")[1] == "lease.released":
+                self._let_go(answer["leaseId"])
+            elif self._hold(answer) and "fromLeaseId" in answer:
+                self._let_go(answer["fromLeaseId"])
+
+    def _let_go(self, lease_id: str) -> None:
+        lease = self.held.pop(lease_id, None)
+        if lease is not None:
+            self.old.append(lease)
+
+    def _command(self, held: dict[str, Leaf]) -> Leaf:
+        """Return one command; `held` is what those before it have not given back."""
+        rng, modes = self.simulation.rng, self.simulation.config.modes
+        if not held or rng.random() < 0.5:
+            wanted = self.choose()
+            return {"action": "lease.acquire"} | {
+                name: value for name, value in wanted.items() if name not in ("wait", "giveUpMs", "onDeadlock")
+            }
+        lease = rng.choice(list(held.values()))
+        if self.old and rng.random() < 0.15:
+            lease = rng.choice(self.old[-6:])
+        if rng.random() < 0.5:
+            mode = {"mode": rng.choice(modes)} if len(modes) > 1 and rng.random() < 0.4 else {}
+            return {"action": "lease.renew", "leaseId": lease["leaseId"], **self._ttl(), **mode}
+        if rng.random() < 0.7:
+            held.pop(lease["leaseId"], None)
+        named = {"leaseId": lease["leaseId"]} if rng.random() < 0.6 else {}
+        return {"action": "lease.release", "resources": lease["resources"], **named}
+
     # -- handing over -------------------------------------------------------------------------------------------------
 
     async def _offer(self, lease: Leaf) -> bool:
         """Offer a lease to somebody who will hear of it; say whether it was offered."""
-        to = self.simulation.rng.choice(self.simulation.agents)
+        to = self.simulation.rng.choice(self.simulation.actors)
         leaf = await self.ask(
             "lease.transfer",
             leaseId=lease["leaseId"],
@@ -228,7 +301,7 @@ class Agent(Client):
         simulation, rng = self.simulation, self.simulation.rng
         lease = rng.choice(self.old[-6:])
         if rng.random() < 0.4:
-            lease = rng.choice(simulation.agents).any_lease() or lease
+            lease = rng.choice(simulation.actors).any_lease() or lease
         lease_id = lease["leaseId"] if rng.random() < 0.9 else f"L{rng.randrange(1, 9_999)}"
         match rng.randrange(7):
             case 0 | 1:
@@ -259,6 +332,22 @@ class Agent(Client):
                 token, resource = lease["fencingToken"], lease["resources"][0]
                 await self.ask("lease.break", resource=resource, seenToken=token, reason=REASONS[1])
 
+    async def _meddle(self) -> None:
+        """Try what only operators and sessions may, and to end others' sessions."""
+        rng, simulation = self.simulation.rng, self.simulation
+        other = rng.choice(simulation.actors).did
+        match rng.randrange(6):
+            case 0:
+                await self.ask("session.beat", activity="idle")
+            case 1 | 2:
+                await self.ask("session.close", session=other)
+            case 3:
+                await self.ask(rng.choice(["operator.add", "operator.remove"]), operator=other)
+            case 4:
+                await self.ask("apikey.issue", keyDigest=digest_of("stray"), kind="live")
+            case _:
+                await self.ask("apikey.revoke", keyDigest=digest_of("live"))
+
     def any_lease(self) -> Leaf | None:
         return next(iter(self.held.values()), None) or (self.old[-1] if self.old else None)
 
@@ -267,70 +356,14 @@ class Agent(Client):
     async def tidy_up(self) -> None:
         """When faults have stopped: give back what is held; everybody must be answered."""
         for lease in list(self.held.values()):
-            answer = await self._release(lease)
-            self.simulation.must(answer is not None, "I14", f"{self.name} got no answer when all was well")
+            answer = await self._release(lease, patience=40)
+            is_answered = answer is not None or self.refusal in OUT
+            self.simulation.must(is_answered, "I14", f"{self.name} got no answer when all was well")
 
 
-class Operator(Client):
-    """Enrols the agents, sets the schemes, and now and then uses its power."""
-
-    async def enrol(self, agent: Agent) -> None:
-        while await self.ask("agent.add", agent=agent.did, name=agent.name) is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-
-    async def set_scheme(self, scheme: Leaf) -> None:
-        await self.ask("scheme.set", **scheme)
-
-    async def live(self) -> None:
-        simulation, rng = self.simulation, self.simulation.rng
-        while not simulation.is_over:
-            await asyncio.sleep(rng.uniform(0.5, 6))
-            if simulation.chance("remove"):
-                agent = rng.choice(simulation.agents)
-                await self.ask("agent.remove", agent=agent.did)
-                if rng.random() < 0.3:
-                    await self.ask("agent.remove", agent=agent.did)
-                await asyncio.sleep(rng.uniform(0, 3))
-                await self.enrol(agent)
-            if simulation.chance("break"):
-                await self._break()
-            if simulation.chance("transfer"):
-                await self._give()
-            if simulation.chance("set_scheme") and simulation.config.schemes:
-                other = {"class": rng.choice(["exclusive", "read-safe"])} if rng.random() < 0.5 else {}
-                await self.set_scheme(rng.choice(simulation.config.schemes) | other)
-
-    def _some_lease(self) -> Leaf | None:
-        return self.simulation.rng.choice(self.simulation.agents).any_lease()
-
-    async def _break(self) -> None:
-        lease = self._some_lease()
-        if lease is None:
-            return
-        members = {
-            "resource": self.simulation.rng.choice(lease["resources"]),
-            "seenToken": lease["fencingToken"],
-            "reason": self.simulation.rng.choice(REASONS),
-        }
-        if self.simulation.rng.random() < 0.3:
-            members["reasonDigest"] = "ab" * 32
-        await self.ask("lease.break", **members)
-        if self.simulation.rng.random() < 0.3:
-            await self.ask("lease.break", **members)
-
-    async def _give(self) -> None:
-        lease, to = self._some_lease(), self.simulation.rng.choice(self.simulation.agents)
-        if lease is None:
-            return
-        leaf = await self.ask(
-            "lease.transfer",
-            leaseId=lease["leaseId"],
-            seenToken=lease["fencingToken"],
-            toDid=to.did,
-            reason=REASONS[0],
-        )
-        if leaf is not None and "error" not in leaf:
-            to.offered.append(lease["leaseId"])
+def digest_of(name: str) -> str:
+    """Return by which digest the API key of a name is known."""
+    return sha256(f"tsk {name}".encode()).hexdigest()
 
 
 def pass_of(leaf: Leaf) -> Pass:

@@ -36,6 +36,7 @@ class Lease:
     hold_until_ms: int
     giver: str | None = None
     giver_until_ms: int = 0
+    principal: str = ""
 
 
 @dataclass(eq=False)
@@ -55,6 +56,7 @@ class Ticket:
     reserve_until_ms: int | None = None
     was_reserved: bool = False
     passes: int = 0
+    principal: str = ""
 
 
 @dataclass(eq=False)
@@ -66,6 +68,7 @@ class Delay:
     mode: str
     until_ms: int
     seq: int
+    principal: str = ""
 
 
 @dataclass(eq=False)
@@ -85,17 +88,62 @@ class Trust:
     gained: int = 0
 
 
+@dataclass(eq=False)
+class Agent:
+    """An agent, in force or not; `trial_until_ms` while an API key of a trial answers for it."""
+
+    operator: str
+    is_custodial: bool = False
+    trial_until_ms: int | None = None
+    is_removed: bool = False
+
+
+@dataclass(eq=False)
+class ApiKey:
+    kind: str
+    agent: str | None
+    operator: str
+    seq: int
+    is_revoked: bool = False
+    used_by: str | None = None
+
+
+@dataclass(eq=False)
+class Session:
+    """A key of short life; `names` is None where it may ask for any. `is_tidy`: closed by itself or its agent."""
+
+    did: str
+    principal: str
+    operator: str
+    verbs: list[str]
+    names: list[str] | None
+    seq: int
+    expires_ms: int
+    idle_by_ms: int
+    heard_seq: int
+    anchor_size: int
+    signed_s: int
+    shared_seq: int | None = None
+    ended_seq: int | None = None
+    is_tidy: bool = False
+
+
 @dataclass
 class Book:
     """The state at the head, by the specification."""
 
     rules: dict[str, int]
-    operators: list[str]
+    operators: list[str]  # in force
     t_ms: int = 0
+    enroller: str = ""
+    former: list[str] = field(default_factory=list)  # operators that were removed
+    api_keys: dict[str, ApiKey] = field(default_factory=dict)
+    sessions: dict[str, Session] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)  # by agent on trial: how many entries it caused
     holiday_ms: int = 0
     token: int = 0
     is_disputed: bool = False
-    agents: dict[str, bool] = field(default_factory=dict)
+    agents: dict[str, Agent] = field(default_factory=dict)
     schemes: dict[str, dict[str, Any]] = field(default_factory=dict)
     leases: list[Lease] = field(default_factory=list)
     ended: dict[str, Ended] = field(default_factory=dict)
@@ -107,6 +155,46 @@ class Book:
     edges: dict[str, tuple[str, str, int]] = field(default_factory=dict)  # actor: name, mode, refused at
     trust: dict[str, Trust] = field(default_factory=dict)
     broken: dict[int, Ended] = field(default_factory=dict)
+
+    # -- people -------------------------------------------------------------------------------------------------------
+
+    def agent(self, did: str) -> Agent | None:
+        """Return an agent that was not removed."""
+        agent = self.agents.get(did)
+        return None if agent is None or agent.is_removed else agent
+
+    def session(self, did: str) -> Session | None:
+        """Return the session of a key that is remembered: open, or ended until a day after its delegation."""
+        session = self.sessions.get(did)
+        is_over = session is not None and session.ended_seq is not None and self.t_ms >= session.expires_ms + 86_400_000
+        return None if is_over else session
+
+    def open_sessions(self) -> list[Session]:
+        """Return them as they were opened."""
+        found = [one for one in self.sessions.values() if one.ended_seq is None]
+        return sorted(found, key=lambda one: one.seq)
+
+    def session_end_ms(self, session: Session) -> int:
+        """Return when a session ends unless it is heard of again."""
+        return max(min(session.idle_by_ms, session.expires_ms), self.holiday_ms)
+
+    def on_trial(self, did: str) -> Agent | None:
+        """Return an agent that an API key of a trial answers for, if this is one and acts as such."""
+        agent = self.agents.get(did)
+        session = self.session(did)
+        is_session = session is not None and session.ended_seq is None
+        return None if agent is None or agent.trial_until_ms is None or is_session else agent
+
+    def may_hold(self, actor: str) -> bool:
+        """Say whether an actor may have leases and tickets: it is in force, and who answers for it is."""
+        session, agent = self.session(actor), self.agent(actor)
+        if session is not None:
+            return session.ended_seq is None
+        return agent is not None and agent.operator in self.operators
+
+    def share(self, bound: int) -> int:
+        """Return how much of a bound one operator's people may use."""
+        return max(1, bound // min(4, len(self.operators)))
 
     # -- names --------------------------------------------------------------------------------------------------------
 

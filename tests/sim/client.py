@@ -55,10 +55,10 @@ def _give_up(future: asyncio.Future[Reply]) -> None:
 class Client:
     """Signs as `name`. `skew_ms` is what it believes log time to be ahead of its own clock."""
 
-    def __init__(self, simulation: Simulation, name: str) -> None:
+    def __init__(self, simulation: Simulation, name: str, key_name: str = "") -> None:
         self.simulation = simulation
         self.name = name
-        self.key: CheapKey = simulation.key(name)
+        self.key: CheapKey = simulation.key(key_name or name)
         self.did = self.key.did
         self.clock_offset_ms = simulation.rng.randint(-8_000, 8_000)
         self.clock_rate = 1.0 + simulation.rng.uniform(-0.001, 0.001)
@@ -66,6 +66,7 @@ class Client:
         self.rest_s = 0.0  # how long a gateway said to wait that was asked too often
         self.anchor = f"{ORIGIN} 1 {b64encode(simulation.genesis).decode()}"
         self.sent: list[tuple[RawRequest, str]] = []
+        self.refusal = ""  # the row without entry that the last question ended with
         self._made = 0
 
     @property
@@ -127,6 +128,7 @@ class Client:
         Return the leaf that answers, or None also for a refusal without entry that no retry helps.
         """
         simulation, key = self.simulation, self.fresh("k")
+        self.refusal = ""
         for attempt in range(patience):
             raw = self.sign(action, members, key)
             self.sent.append((raw, action))
@@ -159,12 +161,17 @@ class Client:
 
     def learn(self, reply: Answered, key: str) -> Leaf:
         """Take time and anchor from an answer, and return its leaf."""
-        simulation = self.simulation
-        receipt = orjson.loads(reply.body)["receipt"]
-        raw = b64decode(receipt["payload"])
+        simulation, answer = self.simulation, orjson.loads(reply.body)
+        if "batch" in answer:
+            raw, *rest = map(b64decode, answer["batch"]["leaves"])
+            note = answer["batch"]["checkpoint"]
+        else:
+            raw, rest = b64decode(answer["receipt"]["payload"]), []
+            note = answer["receipt"]["proof"].split("\n\n")[1]
         leaf: Leaf = orjson.loads(raw)
-        simulation.received(self.name, key, raw, reply)
-        origin, size, root, *_ = receipt["proof"].split("\n\n")[1].split("\n")
+        simulation.received(self.name, key, [raw, *rest], reply)
+        leaf["answers"] = list(map(orjson.loads, rest))
+        origin, size, root, *_ = note.split("\n")
         if int(size) > int(self.anchor.split(" ")[1]):
             self.anchor = f"{origin} {size} {root}"
         simulation.say(self.name, leaf["type"].split("/")[1], leaf["seq"], leaf.get("error", ""))
@@ -174,8 +181,9 @@ class Client:
         """Say whether a retry may help; a gateway that denies its own history is a violation."""
         simulation = self.simulation
         if isinstance(reply, Refused):
-            row = reply.unreceipted.refusal.name
+            row = self.refusal = reply.unreceipted.refusal.name
             simulation.say(self.name, "refused", row)
+            simulation.turned_away(self.did, row)
             if row == "outside_window":
                 now_ms = reply.unreceipted.detail.get("nowMs")
                 self.skew_ms = now_ms - self.now_ms if now_ms else simulation.node_skew_ms(self.now_ms)
@@ -183,11 +191,11 @@ class Client:
             if row == "unknown_history":
                 simulation.history_denied(self.name, dict(raw.headers)["tallystick-anchor"])
                 return True
-            return row not in ("agent_unknown", "agent_removed", "idempotency_mismatch")
+            return row in ("nonce_reused", "too_many_sessions")
         if isinstance(reply, Rejection):
             simulation.fail("door", f"{self.name} was rejected: {reply.code} {reply}")
             return False
         simulation.say(self.name, type(reply).__name__, str(reply)[:40])
         if isinstance(reply, RateLimited):
             self.rest_s = reply.retry_after_s
-        return isinstance(reply, Busy) or not simulation.is_over
+        return isinstance(reply, Busy | ConnectionRefusedError | RateLimited) or not simulation.is_over

@@ -59,11 +59,27 @@ FAULTS: dict[str, float] = {
     "transfer": 0.4,
     "set_scheme": 0.3,
 }
+# What only happens where there are several operators, sessions and API keys.
+COMPANY_FAULTS: dict[str, float] = {
+    # agents and sessions, for each occasion
+    "silent": 0.5,
+    "twin": 0.5,
+    "odd_chain": 0.4,
+    "meddle": 0.25,
+    "let_run": 0.3,
+    # operators, for each occasion
+    "dismiss": 0.4,
+    "take_over": 0.3,
+    "api_keys": 0.6,
+    "close": 0.4,
+}
+COMPANY_SHARE = 0.6  # of the worlds
 FAULTS_SHARE = 0.35
 CROWDED_SHARE = 0.25  # of the worlds
 CLASSES = ("read-safe", "exclusive", "irreversible")
 LOCKS = ("lock:a", "lock:b", "lock:c", "lock:d")
 AGENTS = ("ann", "bob", "cyd", "dee", "eve", "fay", "gus", "hal", "ivy", "jon")
+OPERATORS = ("op", "ola", "pia", "quy", "rob")
 
 
 @dataclass(frozen=True)
@@ -91,6 +107,15 @@ class Config:
     modes: tuple[str, ...]
     schemes: tuple[dict[str, Any], ...]  # bodies of scheme.set before the first fault
     batch_max: int
+    operators: tuple[str, ...] = ("op",)  # the first is entry 0's
+    session_share: float = 0.0  # of jobs that a key of short life is made for
+    lives_ms: tuple[int, ...] = (600_000,)  # for how long delegations hold
+    scope_share: float = 0.0  # of delegations that name resources
+    batch_share: float = 0.0  # of jobs that ask for many things at once
+    commands_max: int = 24
+    trial_names: int = 0  # so many names there are for the agent on trial; without any there is no such agent
+    is_custodial: bool = False  # the last agent's key is the gateway's
+    due_max: int = 256  # so many ends a batch writes before it goes on to commands
 
     def but(self, **changes: object) -> Config:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -132,7 +157,32 @@ def draw(seed: int) -> Config:
         schemes=_schemes(rng, ("append-only", *CLASSES) if "append" in modes else CLASSES),
         batch_max=rng.choice([1, 2, 8, 256]),
     )
-    return _crowded(rng, config) if rng.random() < CROWDED_SHARE else config
+    config = _crowded(rng, config) if rng.random() < CROWDED_SHARE else config
+    rng = Random(f"company {seed}")
+    return _company(rng, config) if rng.random() < COMPANY_SHARE else config
+
+
+def _company(rng: Random, config: Config) -> Config:
+    """Let there be several operators, keys of short life, API keys and many commands in one request."""
+    faults = {name: rng.uniform(most / 4, most) for name, most in COMPANY_FAULTS.items() if rng.random() < 0.5}
+    numbers = replace(
+        config.parameters,
+        session_idle_ms=rng.choice([2_000, 5_000, 20_000]),
+        sessions_per_principal=rng.choice([1, 2, 1_024, 1_024]),
+        trial_decisions=rng.choice([6, 35]),
+        trial_ms=rng.choice([8_000, 604_800_000, 604_800_000]),
+        trial_ttl_max_ms=rng.choice([2_000, 60_000]),
+    )
+    has_delays = numbers.lock_delay_ms > 0 or any(row.get("lockDelayMs") for row in config.schemes)
+    return config.but(
+        parameters=numbers, faults=config.faults | faults, operators=OPERATORS[: rng.choice([1, 2, 2, 3, 5])],
+        agents=config.agents[:6], session_share=rng.choice([0.0, 0.2, 0.5]),
+        lives_ms=rng.choice([(3_000, 8_000), (8_000, 600_000), (600_000,)]), scope_share=rng.choice([0.0, 0.5, 1.0]),
+        batch_share=rng.choice([0.0, 0.2, 0.5]), commands_max=256 if not config.is_rated and rng.random() < 0.02 else rng.choice([3, 8, 24]),
+        trial_names=rng.choice([0, 1, 3]), is_custodial=rng.random() < 0.4,
+        # A delay ends without an entry, so that one which nobody waits for can be in the way of what is due later.
+        due_max=256 if has_delays else rng.choice([1, 3, 256]),
+    )  # fmt: skip
 
 
 def _crowded(rng: Random, config: Config) -> Config:

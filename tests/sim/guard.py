@@ -29,6 +29,7 @@ class Guard:
     versions: dict[str, int] = field(default_factory=dict)
     seen: list[Pass] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    writers: dict[str, list[str]] = field(default_factory=dict)  # of each version, in order
     is_fencing: bool = True
 
     def read(self, lease: Pass, name: str) -> int | None:
@@ -41,10 +42,11 @@ class Guard:
         """Write what was made from `version`; False when a newer lease was seen."""
         if not self._enter(lease, name):
             return False
-        now = self.versions.get(name, 0)
-        if now != version:
+        now, writers = self.versions.get(name, 0), self.writers.setdefault(name, [])
+        if any(writer != lease.actor for writer in writers[version:]):  # two processes of one key are one actor
             self.lost.append(f"{lease.actor[-6:]} overwrites version {now} of {name} made from {version}")
         self.versions[name] = now + 1
+        writers.append(lease.actor)
         return True
 
     def _enter(self, lease: Pass, name: str) -> bool:

@@ -14,7 +14,6 @@ from gateway.actions import ACTIONS
 from gateway.core.intake import intake
 from gateway.errors import Busy, Fatal
 from gateway.ledger.history import Answer
-from gateway.ledger.receipts import answer as render_answer
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Answered, Desk, Limiter
 from gateway.web.limits import Buckets
@@ -100,8 +99,8 @@ def _whatever(job: Callable[[], Any]) -> None:
 class Free:
     """A limiter that lets everybody in, where rates are not what is simulated."""
 
-    def take(self, principal: str, cost: int = 1) -> None:
-        return
+    def take(self, principal: str, cost: int = 1) -> int:
+        return 0
 
 
 class Process:
@@ -192,8 +191,7 @@ class Process:
             return await self.desk.decide(letter.raw, action, wait_ms=letter.wait_ms)
         request = intake(letter.raw, origin=ORIGIN, authorities=AUTHORITIES, action=letter.action)
         answer: Answer = await self.sequencer.submit(request, action)
-        body = render_answer(answer.leaf, answer.signature, answer.checkpoint, answer.path, key_id=answer.key_id)
-        return Answered(answer.status, body, answer.seq, request.keyid, answer.is_replay)
+        return Answered(answer.status, answer.body(), answer.seq, request.keyid, answer.is_replay)
 
 
 class Node:

@@ -30,14 +30,19 @@ def check_picture(live: Live, book: Book, t_ms: int, parameters: Parameters) -> 
     leases = {
         (one["leaseId"], one["holder"], one["fencingToken"], one["mode"]) for row in rows for one in row["leases"]
     }
-    wanted = {(one.lease_id, one.actor, one.token, one.mode) for one in book.leases if t_ms < book.end_ms(one)}
+    gone = {one.did for one in book.open_sessions() if t_ms >= book.session_end_ms(one)}
+    wanted = {
+        (one.lease_id, one.actor, one.token, one.mode)
+        for one in book.leases
+        if t_ms < book.end_ms(one) and one.actor not in gone
+    }
     if leases != wanted:
         raise Violation("I13", f"the picture shows leases {sorted(leases)}, not {sorted(wanted)}")
     told = {(one["ticketId"], one["actor"], one["endsAtMs"], one["passes"]) for row in rows for one in row["queue"]}
     waiting = {
         (one.ticket_id, one.actor, book.deadline_ms(one), one.passes)
         for one in book.tickets
-        if t_ms < book.deadline_ms(one)
+        if t_ms < book.deadline_ms(one) and one.actor not in gone
     }
     if told != waiting:
         raise Violation("I13", f"the picture shows tickets {sorted(told)}, not {sorted(waiting)}")

@@ -163,23 +163,23 @@ class Refusals:
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def refused_already_waiting(self, leaf: Leaf, ask: Ask) -> None:
-        same = self.same_key(leaf["principal"], ask.names)
+        same = self.same_key(leaf["actor"], ask.names)
         demand(same, "I10", f"entry {leaf['seq']} waits for nothing yet")
         demand(leaf["ticketId"] == min(same, key=lambda one: one.seq).ticket_id, "I10", f"entry {leaf['seq']}: ticket")
 
-    def same_key(self, principal: str, names: list[str]) -> list[Ticket]:
-        """Return the live tickets of a principal that name one of the same keys."""
+    def same_key(self, actor: str, names: list[str]) -> list[Ticket]:
+        """Return the live tickets of an actor that name one of the same keys."""
         book, keys = self.book, self.book.keys(names)
         return [
             one
             for one in book.tickets
-            if one.actor == principal and book.is_live(one) and any(key in keys for key in book.keys(one.names))
+            if one.actor == actor and book.is_live(one) and any(key in keys for key in book.keys(one.names))
         ]
 
     def refused_queue_full(self, leaf: Leaf, ask: Ask) -> None:
         seq, name = leaf["seq"], ask.names[0]
         demand(self.is_full(leaf, ask.names), "I16", f"entry {seq}: no bound is reached")
-        nonce = leaf["request"]["signatureInput"].split('nonce="')[1].split('"')[0]
+        nonce = leaf["signed"].split('nonce="')[1].split('"')[0]
         base = min(60_000, 1_000 * 2 ** min(self.waits_before(leaf, name), 40))
         jitter = int.from_bytes(sha256(nonce.encode()).digest()[:2], "big")
         self.stampede(leaf, name, 0, retry_ms=base + base * jitter // 65_536 // 4)
@@ -188,16 +188,16 @@ class Refusals:
         """Say whether one more ticket would be beyond a bound."""
         book, rules = self.book, self.book.rules
         live = [one for one in book.tickets if book.is_live(one)]
-        own = [one for one in live if one.actor == leaf["principal"]]
+        own = [one for one in live if one.principal == leaf["principal"]]
         of_operator = [one for one in live if one.operator == leaf["onBehalfOf"]]
         if len(own) >= rules["queuePerPrincipal"] or len(live) >= rules["queueTotal"]:
             return True
-        if len(of_operator) >= max(1, rules["queueTotal"] // 4):
+        if len(of_operator) >= book.share(rules["queueTotal"]):
             return True
         for key in book.keys(names):
             here = [one for one in live if key in book.keys(one.names)]
             theirs = [one for one in here if one.operator == leaf["onBehalfOf"]]
-            if len(here) >= rules["queuePerResource"] or len(theirs) >= max(1, rules["queuePerResource"] // 4):
+            if len(here) >= rules["queuePerResource"] or len(theirs) >= book.share(rules["queuePerResource"]):
                 return True
         return False
 
@@ -243,7 +243,8 @@ class Refusals:
         ended = self._ended(leaf)
         demand(ended and ended.how == how, "I10", f"entry {leaf['seq']}: {leaf['leaseId']} was not {how}")
         assert ended is not None
-        wanted = ended.seq if ended.actor == leaf["actor"] else None
+        # What was undone with the rest of an atomic batch is no entry.
+        wanted = ended.seq if ended.actor == leaf["actor"] and ended.seq < leaf.get("endsBefore", 1 << 60) else None
         demand(leaf.get("endedSeq") == wanted, "I10", f"entry {leaf['seq']}: endedSeq is not {wanted}")
 
     def refused_lease_released(self, leaf: Leaf, ask: Ask) -> None:
@@ -261,6 +262,9 @@ class Refusals:
     def refused_lease_changed(self, leaf: Leaf, ask: Ask) -> None:
         self._by_id(leaf, "changed")
 
+    def refused_lease_returned(self, leaf: Leaf, ask: Ask) -> None:
+        self._by_id(leaf, "returned")
+
     def refused_lease_mismatch(self, leaf: Leaf, ask: Ask) -> None:
         lease = self.live(leaf["leaseId"])
         is_other = lease is not None and self.book.keys(lease.names) != self.book.keys(leaf["resources"])
@@ -268,7 +272,7 @@ class Refusals:
 
     def refused_not_holder(self, leaf: Leaf, ask: Ask) -> None:
         keys = self.book.keys(leaf["resources"])
-        created_ms = int(leaf["request"]["signatureInput"].split("created=")[1].split(";")[0]) * 1_000
+        created_ms = int(leaf["signed"].split("created=")[1].split(";")[0]) * 1_000
         own = [one for one in self.book.leases if one.actor == leaf["actor"] and self.book.keys(one.names) == keys]
         meant = [one.lease_id for one in own if one.granted_ms < created_ms + 1_000]
         demand(not meant, "I10", f"entry {leaf['seq']}: the actor holds {meant}")
@@ -277,12 +281,6 @@ class Refusals:
 
     def refused_ledger_disputed(self, leaf: Leaf, ask: Ask) -> None:
         demand(self.book.is_disputed, "I10", f"entry {leaf['seq']}: no dispute is known")
-
-    def refused_operator_required(self, leaf: Leaf, ask: Ask) -> None:
-        demand(leaf["actor"] not in self.book.operators, "I10", f"entry {leaf['seq']}: it is an operator")
-
-    def refused_agent_not_found(self, leaf: Leaf, ask: Ask) -> None:
-        demand(not self.book.agents.get(leaf["agent"]), "I10", f"entry {leaf['seq']}: the agent is enrolled")
 
     def refused_name_not_allowed(self, leaf: Leaf, ask: Ask) -> None:
         is_odd = any(not name.isascii() and not self.book.scheme(name)["isUnicode"] for name in ask.names)
@@ -324,13 +322,18 @@ class Refusals:
 
     def refused_too_many_held(self, leaf: Leaf, ask: Ask) -> None:
         held = self.held(leaf["principal"])
-        is_over = held + len(ask.names) > self.book.rules["heldPerPrincipal"]
+        is_over = held + self.more(leaf, ask) > self.book.rules["heldPerPrincipal"]
         demand(is_over, "I16", f"entry {leaf['seq']}: {held} names are held")
+
+    def more(self, leaf: Leaf, ask: Ask) -> int:
+        """Return how many names would be added: none where keys of one principal hand over to each other."""
+        is_among = ask.besides is not None and ask.besides.principal == leaf["principal"]
+        return 0 if is_among else len(ask.names)
 
     def held(self, principal: str) -> int:
         """Return how many names a principal holds or keeps closed by a lock-delay."""
         claims: list[Lease | Delay] = [*self.book.leases, *self.book.delays]
-        return sum(len(claim.names) for claim in claims if claim.actor == principal)
+        return sum(len(claim.names) for claim in claims if claim.principal == principal)
 
     def refused_token_stale(self, leaf: Leaf, ask: Ask) -> None:
         book, token = self.book, leaf["seenToken"]

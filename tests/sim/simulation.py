@@ -16,6 +16,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from gateway.client.batch import cut_batch
+from gateway.core import append, expiry
 from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
 from gateway.core.state import encode_record, ticket_key
@@ -29,16 +31,18 @@ from gateway.signer import Signer
 from gateway.store.contract import StoredBatch, StoredHead
 from keys.forms import root_vkey, signed_key_document
 from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN
-from tests.sim.agent import Agent, Operator
+from tests.sim.agent import Agent, digest_of
 from tests.sim.book import Violation
 from tests.sim.cheap import cheap_key, cheap_signatures, signing_key
-from tests.sim.client import Letter
+from tests.sim.client import Client, Letter
+from tests.sim.company import Trial, Twin, Worker
 from tests.sim.config import Config, draw
 from tests.sim.engine import Connection, Database
 from tests.sim.guard import Guard
 from tests.sim.invariants import Checker
 from tests.sim.loop import VirtualLoop
 from tests.sim.node import MachineClock, Node, Process, Reply
+from tests.sim.office import Enroller, Operator
 from tests.sim.reader import check_picture
 from verifier.checkpoint import checkpoint_text, parse_checkpoint
 from verifier.entries import ZERO_HASH
@@ -53,6 +57,7 @@ WAKE_S = 7  # a slow engine takes six of them
 LATE_MS = 100  # an engine's calls take some ms each
 HINDERED_MS = {"slow": 7_000}  # how long after a fault its traces may last; any other is over when it has happened
 HINDERING = frozenset({"busy", "lost", "kept", "unreplicated", "lock_busy", "load_busy", "keep_fails", "slow"})
+WORKERS_MAX = 5  # sessions at a time
 QUIET_S = 25  # how long everybody may take to finish when nothing fails any more
 
 
@@ -147,21 +152,57 @@ class Simulation:
         self.answers: dict[int, bytes] = {}
         self.bodies: dict[int, bytes] = {}
         self.guard = Guard()
-        self.checker = Checker()
+        self.checker = Checker(config.due_max)
         self.checker.slack_ms = self._slack_ms()
         self.database = Database(self, self.rng, self._committed, is_replicated=config.is_replicated)
         self.signer = Witnessed(self.key("log"), self.key("receipt"), ORIGIN, self._signs)
         self.keyring: Keyring
         self.genesis = self._open()
-        self.ledger = Ledger(ORIGIN, self.genesis, AUTHORITIES, (self.key("op").did,), True, False, config.parameters)
+        self.ledger = Ledger(
+            ORIGIN, self.genesis, AUTHORITIES, (self.key("op").did,), self.key("enroller").did, True, False,
+            config.parameters,
+        )  # fmt: skip
         self.network = Network(self)
         self.nodes = [
             Node(self, f"node{at}", MachineClock(lambda: loop.now_ms, self.start_ms, offset_ms))
             for at, offset_ms in enumerate(config.offsets_ms[: 1 + ("second_node" in config.faults)])
         ]
+        self.custodial = config.agents[-1] if config.is_custodial else ""
         self.agents = [Agent(self, name) for name in config.agents]
-        self.operator = Operator(self, "op")
+        self.operators = [Operator(self, name) for name in config.operators]
+        self.enroller = Enroller(self, "enroller")
+        self.workers: list[Worker] = []  # those who still do something
+        self._hired: list[asyncio.Task[None]] = []
         self._number = 0
+
+    @property
+    def actors(self) -> Sequence[Agent]:
+        """Return whoever may hold a lease."""
+        return [*self.agents, *self.workers]
+
+    def hire(self, boss: Client) -> None:
+        """Let a key of short life begin to act for somebody."""
+        if self.is_over or len(self.workers) >= WORKERS_MAX or (isinstance(boss, Worker) and self.rng.random() < 0.8):
+            return
+        name, above = f"key{len(self._hired)}", ""
+        if isinstance(boss, Agent) and self.rng.random() < 0.4:
+            above = self.rng.choice(self.config.operators)
+        worker = Worker(self, name, boss, above)
+        if isinstance(boss, Agent | Operator):
+            boss.hired.append(worker.did)
+        self._begin(worker)
+
+    def hire_twin(self, first: Worker) -> None:
+        """Let a second process use the key of a session."""
+        self._begin(Twin(self, first))
+
+    def _begin(self, worker: Worker) -> None:
+        async def live() -> None:
+            await worker.live()
+            self.workers.remove(worker)
+
+        self.workers.append(worker)
+        self._hired.append(self._task(live()))
 
     def _slack_ms(self) -> int:
         """How much sooner in true time a lease may end, beyond one step: each small step of a clock may be followed."""
@@ -179,8 +220,8 @@ class Simulation:
         lines = (KeyLine("log", self.signer.log_key), KeyLine("receipt", self.signer.receipt_key))
         root = root_vkey(ORIGIN, self.key("root").public_key).vkey
         opening = Opening(
-            root, tuple(sorted(line.text for line in lines)), (self.key("op").did,), tuple(sorted(AUTHORITIES)),
-            True, False, "14.0.0", self.config.parameters,
+            root, tuple(sorted(line.text for line in lines)), (self.key("op").did,), self.key("enroller").did,
+            tuple(sorted(AUTHORITIES)), True, False, "14.0.0", self.config.parameters,
         )  # fmt: skip
         batch = build_batch(
             Live(), (), None, batch_id="opening", t_ms=self.start_ms, epoch=0,
@@ -258,11 +299,12 @@ class Simulation:
         if self.config.is_past_desk or not self.config.is_rated or number == 0:  # 0 is who wrote entry 0
             return
         for entry in entries:
-            if "request" in entry:
-                self._decided[number, entry["principal"]] += 1
+            self._decided[number, payer_of(entry)] += cost_of(entry)
+        largest = max(entry.get("count", 0) for entry in self.checker.leaves)
+        debt = max(0, largest - numbers.rate_burst)  # a batch that costs more than there can be leaves one
         for node in self.nodes:
             if node.process is not None and node.process.number == number:
-                most = numbers.rate_burst + numbers.rate_per_second * (now_ms - node.process.since_ms) / 1_000
+                most = numbers.rate_burst + debt + numbers.rate_per_second * (now_ms - node.process.since_ms) / 1_000
                 for (process, principal), count in self._decided.items():
                     is_so = process != number or count <= most
                     self.must(is_so, "I16", f"{principal[-6:]} had {count} decisions of process {number}, not {most}")
@@ -290,17 +332,29 @@ class Simulation:
         """An answer leaves a gateway: from now on it must be true for ever."""
         self.must(reply.seq < len(self.checker.raw), "I4", f"entry {reply.seq} is answered and not durable")
 
-    def received(self, client: str, key: str, raw: bytes, reply: Answered) -> None:
-        """A client has an answer: it is in the ledger, it answers this key, and it always has the same bytes."""
-        self.answers[reply.seq] = raw
-        self.must(self.checker.raw[reply.seq] == raw, "I4", f"the answer of entry {reply.seq} is not in the ledger")
+    def received(self, client: str, key: str, raw: Sequence[bytes], reply: Answered) -> None:
+        """A client has an answer: it is in the ledger, it answers this key, and it always has the same bytes.
+
+        `raw` is its leaf, for a batch with those of its commands behind.
+        """
+        for seq, leaf in enumerate(raw, reply.seq):
+            self.answers[seq] = leaf
+            self.must(self.checker.raw[seq] == leaf, "I4", f"the answer of entry {seq} is not in the ledger")
         first = self.bodies.setdefault(reply.seq, reply.body)
         self.must(first == reply.body, "I4", f"entry {reply.seq} was answered in two ways")
         if self.config.is_real:
-            report = check_receipt(reply.body.partition(b'"receipt":')[2][:-1], self.keyring)
-            self.must(report.exit_code == 0, "I4", report.as_text())
+            cut = cut_batch(reply.body) if len(raw) > 1 else None
+            for receipt in cut.receipts if cut else (reply.body.partition(b'"receipt":')[2][:-1],):
+                report = check_receipt(receipt, self.keyring)
+                self.must(report.exit_code == 0, "I4", report.as_text())
         is_its = self.checker.leaves[reply.seq]["request"]["idempotencyKey"] == key
         self.must(is_its, "I5", f"{client} got entry {reply.seq} under key {key}")
+
+    def turned_away(self, did: str, row: str) -> None:
+        """Somebody is refused without an entry: what the refusal says must have come about by now."""
+        self.checker.count(row)
+        fault = self.checker.fault_of_row(did, row)
+        self.must(fault is None, "stranger", f"{did[-6:]} is told {row}, but {fault}")
 
     def history_denied(self, client: str, anchor: str) -> None:
         """A gateway does not know an anchor: it was never a checkpoint of this ledger, or an older file is there."""
@@ -409,12 +463,9 @@ class Simulation:
             self._task(node.supervise())
         while self.some_node() is None:  # noqa: ASYNC110  # virtual time costs nothing
             await asyncio.sleep(0.05)
-        for agent in self.agents:
-            await self.operator.enrol(agent)
-        for scheme in self.config.schemes:
-            await self.operator.set_scheme(scheme)
+        await self._set_up()
         self.is_calm = False
-        lives = [self._task(one.live()) for one in self.agents] + [self._task(self.operator.live())]
+        lives = [self._task(one.live()) for one in (*self.agents, *self.operators)]
         director = self._task(self.direct())
         end_s = self.config.duration_ms / 1_000
         while self.loop.time() < end_s and len(self.checker.raw) < self.config.requests_max:
@@ -422,16 +473,35 @@ class Simulation:
             self.nothing_overdue()
         self._calm_down()
         quiet_s = self._quiet_s()
+        lives += self._hired
         _, late = await asyncio.wait([*lives, director], timeout=quiet_s)
         self.must(
             not late, "I14", f"{len(late)} of {len(lives)} are still not answered, {quiet_s} s after the last fault"
         )
         await self._rest()
 
+    async def _set_up(self) -> None:
+        """Enrol everybody; in good company each operator has agents of its own."""
+        first, *others = self.operators
+        for operator in others:
+            await first.insist("operator.add", operator=operator.did, name=operator.name)
+        for at, agent in enumerate(self.agents):
+            await self.operators[at % len(self.operators)].enrol(agent)
+        for scheme in self.config.schemes:
+            await first.set_scheme(scheme)
+        if "api_keys" in self.config.faults or self.config.trial_names:
+            for kind in ("live", "trial"):
+                await first.insist("apikey.issue", keyDigest=digest_of(kind), kind=kind)
+        if self.config.trial_names:
+            self.agents.append(Trial(self, "tri"))
+
     def _quiet_s(self) -> float:
         """Return how long after the last fault everything that lives has ended by itself."""
         config, numbers = self.config, self.config.parameters
-        return QUIET_S + (max(30_000, config.ttl_ms[1]) + numbers.holiday_ms + config.give_up_ms) / 1_000
+        longest_ms = max(30_000, config.ttl_ms[1]) + (numbers.session_idle_ms if config.session_share else 0)
+        if config.is_rated and config.batch_share:
+            longest_ms += 60_000  # what is owed for batches is paid slowly
+        return QUIET_S + (longest_ms + numbers.holiday_ms + config.give_up_ms) / 1_000
 
     def _calm_down(self) -> None:
         """End every fault, and bring back what a person would bring back."""
@@ -455,7 +525,7 @@ class Simulation:
     async def _rest(self) -> None:
         """After all leases have run out: nothing is left, and one more start finds everything in order."""
         book, end_s = self.checker.book, self.loop.time() + self._quiet_s()
-        while (book.leases or book.tickets) and self.loop.time() < end_s:  # noqa: ASYNC110
+        while (book.leases or book.tickets or book.open_sessions()) and self.loop.time() < end_s:  # noqa: ASYNC110
             await asyncio.sleep(1)
         self.checker.at_rest()
         for machine in self.nodes:
@@ -491,6 +561,24 @@ class Simulation:
                 self.violation.__cause__ = error  # type: ignore[attr-defined]
 
 
+def payer_of(entry: dict[str, Any]) -> str:
+    """Return whose allowance a request takes from."""
+    match entry["type"].split("/")[1], entry.get("body", {}):
+        case "session.opened", {"delegations": [*_, {"statement": {"iss": str(issuer)}}]}:
+            return issuer
+        case _, {"keyDigest": str(digest), "proof": _}:
+            return f"apikey {digest}"
+    return str(entry["principal"])
+
+
+def cost_of(entry: dict[str, Any]) -> int:
+    """Return what an entry costs at least: a batch as much as its commands, which have entries of their own."""
+    kind = entry["type"].split("/")[1]
+    if kind == "batch.refused":
+        return int(entry["count"])
+    return int("request" in entry and kind != "batch.received")
+
+
 _RAM = Path("/dev/shm")
 
 
@@ -520,8 +608,10 @@ def run(
         config = change(config)
     loop = VirtualLoop()
     was_disabled, batch_max = logging.root.manager.disable, sequencer_module.BATCH_MAX
+    due_max = expiry.EXPIRIES_MAX
     logging.disable(logging.CRITICAL)
     sequencer_module.BATCH_MAX = config.batch_max
+    append.EXPIRIES_MAX = expiry.EXPIRIES_MAX = config.due_max
     try:
         with nullcontext() if config.is_real else cheap_signatures():
             simulation = Simulation(config, loop)
@@ -535,6 +625,7 @@ def run(
         asyncio.set_event_loop(None)
         logging.disable(was_disabled)
         sequencer_module.BATCH_MAX = batch_max
+        append.EXPIRIES_MAX = expiry.EXPIRIES_MAX = due_max
         _put_away(loop)
     counts = simulation.checker.counts
     return Result(seed, simulation.trace.hexdigest(), counts, simulation.violation, tuple(map(_line, simulation.lines)))

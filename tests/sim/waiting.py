@@ -16,6 +16,7 @@ class Waiting(Refusals):
     """Handlers of the entries about tickets."""
 
     book: Book
+    is_owed: bool  # the entry is part of what somebody gives back who has ended
     looked: dict[str, bool]  # in the pass of the last entries: ticket, and whether it was passed over
 
     # -- joining ------------------------------------------------------------------------------------------------------
@@ -28,7 +29,7 @@ class Waiting(Refusals):
         demand(leaf["giveUpByMs"] == t_ms + leaf["giveUpMs"], "I8", f"giveUpByMs of entry {seq}")
         demand(not book.is_disputed, "I9", f"entry {seq} queues on a disputed ledger")
         demand(all(allowed(book.scheme(name)["class"], mode) for name in names), "I1", f"entry {seq}: mode {mode}")
-        demand(not self.same_key(leaf["principal"], names), "I16", f"entry {seq} waits twice for one name")
+        demand(not self.same_key(actor, names), "I16", f"entry {seq} waits twice for one name")
         demand(not self.is_full(leaf, names), "I16", f"entry {seq}: the queue is full")
         is_held = self.held(leaf["principal"]) + len(names) > book.rules["heldPerPrincipal"]
         demand(not is_held, "I16", f"entry {seq}: too many names held")
@@ -39,7 +40,7 @@ class Waiting(Refusals):
         demand(self.own(actor, names, mode) is None, "I9", f"entry {seq} queues for what the actor holds")
         ticket = Ticket(
             leaf["ticketId"], seq, actor, leaf["onBehalfOf"], names, mode, leaf["ttlMs"], t_ms,
-            leaf["pollByMs"], leaf["giveUpByMs"],
+            leaf["pollByMs"], leaf["giveUpByMs"], principal=leaf["principal"],
         )  # fmt: skip
         position = 1 + len(self._before(ticket))
         demand(leaf["position"] == position, "I9", f"entry {seq}: position {leaf['position']}, not {position}")
@@ -121,6 +122,9 @@ class Waiting(Refusals):
         book, ticket, seq = self.book, self._of(leaf), leaf["seq"]
         demand(leaf["waiter"] == ticket.actor, "I9", f"entry {seq} names another waiter")
         deadline_ms = book.deadline_ms(ticket)
+        if leaf["reason"] == "holder_gone":
+            demand(self.is_owed, "once", f"{ticket.ticket_id} is removed although nobody is gone")
+            return self.end_ticket(ticket, leaf)
         demand(book.t_ms >= deadline_ms, "I8", f"{ticket.ticket_id} is removed {deadline_ms - book.t_ms} ms early")
         reason = self._reason(ticket)
         demand(leaf["reason"] == reason, "I8", f"{ticket.ticket_id} is removed as {leaf['reason']}, not {reason}")
