@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from gateway.core import refusal
 from gateway.core.apikey import enrolling_key
-from gateway.core.authority import is_agent, is_enroller, is_operator, remembered_session
+from gateway.core.authority import is_agent, is_enroller, is_operator, is_spoken_for
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.refusal import Refusal
@@ -30,7 +30,8 @@ def add(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         return refused("agent.refused", refusal.OPERATOR_REQUIRED, {"agent": did})
     key = enrolling_key(draft, request.text("keyDigest")) if "keyDigest" in request.body else None
     operator = request.actor if "keyDigest" not in request.body else key.operator if key is not None else None
-    if _has_role(draft, did, context) or _is_anothers(draft, request, operator):
+    has_role = is_operator(draft, did) or is_spoken_for(draft, did, context.t_ms)
+    if has_role or _is_anothers(draft, request, operator):
         return refused("agent.refused", refusal.KEY_TAKEN, {"agent": did})
     if operator is None:
         return refused("agent.refused", refusal.APIKEY_NOT_FOUND, {"agent": did})
@@ -64,13 +65,6 @@ def _may_enrol(draft: Draft, request: SignedRequest) -> bool:
     if "keyDigest" in request.body:
         return is_enroller(draft, request.actor)
     return is_operator(draft, request.actor)
-
-
-def _has_role(draft: Draft, did: str, context: Context) -> bool:
-    """Say whether the key is something else here; a session it is as long as that is remembered."""
-    if is_operator(draft, did) or is_enroller(draft, did):
-        return True
-    return remembered_session(draft, did, context.t_ms) is not None
 
 
 def _is_anothers(draft: Draft, request: SignedRequest, operator: str | None) -> bool:

@@ -135,6 +135,11 @@ def is_enroller(view: Draft | View, did: str) -> bool:
     return isinstance(record, Enroller) and record.did == did
 
 
+def is_spoken_for(view: Draft | View, did: str, t_ms: int) -> bool:
+    """Say whether a key is the enroller's, or a session's as long as that is remembered: it gets no other role."""
+    return is_enroller(view, did) or remembered_session(view, did, t_ms) is not None
+
+
 def operator_count(view: Draft | View) -> int:
     """Return how many operators are in force."""
     return counter_at(view, OPERATORS_KEY)

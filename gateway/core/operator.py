@@ -9,7 +9,7 @@ Source: docs/protocol.md 12.8; security.md §4.
 from __future__ import annotations
 
 from gateway.core import refusal
-from gateway.core.authority import is_agent, is_enroller, is_operator, operator_count, remembered_session
+from gateway.core.authority import is_agent, is_operator, is_spoken_for, operator_count
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.state import OPERATORS_KEY, Agent, Counter, Dismissal, Draft, Operator, operator_at, operator_key
@@ -22,7 +22,7 @@ def add(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     did = request.text("operator")
     if not is_operator(draft, request.actor):
         return refused("operator.refused", refusal.OPERATOR_REQUIRED, {"operator": did})
-    if _is_taken(draft, did, context):
+    if is_agent(draft, did) or is_spoken_for(draft, did, context.t_ms):
         return refused("operator.refused", refusal.KEY_TAKEN, {"operator": did})
     if not is_operator(draft, did):
         _count(draft, 1)
@@ -48,13 +48,6 @@ def remove(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     sessions = (one for one in open_sessions(draft, session_under(did)) if one.on_behalf_of == did)
     draft.dismiss(Dismissal(_agents_of(draft, did), tuple(sessions), context.seq))
     return granted("operator.removed", {"operator": did})
-
-
-def _is_taken(draft: Draft, did: str, context: Context) -> bool:
-    """Say whether the key has another role; that of a session counts as long as it is remembered."""
-    if is_agent(draft, did) or is_enroller(draft, did):
-        return True
-    return remembered_session(draft, did, context.t_ms) is not None
 
 
 def _agents_of(draft: Draft, operator: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.core import refusal
-from gateway.core.authority import idle_end, is_agent, is_enroller, is_operator, remembered_session
+from gateway.core.authority import idle_end, is_agent, is_operator, is_spoken_for, remembered_session
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.refusal import Refusal
@@ -170,8 +170,7 @@ def _is_longer(chain: Sequence[Delegation]) -> bool:
 
 def _is_session_taken(draft: Draft, did: str, t_ms: int) -> bool:
     """Say whether this key has or had a life here, so that two lives are never taken for one."""
-    is_other = is_agent(draft, did) or is_operator(draft, did) or is_enroller(draft, did)
-    return is_other or remembered_session(draft, did, t_ms) is not None
+    return is_agent(draft, did) or is_operator(draft, did) or is_spoken_for(draft, did, t_ms)
 
 
 def _is_too_many(draft: Draft, issuer: Issuer, context: Context) -> bool:

@@ -30,6 +30,7 @@ from tests.core.requests import (
     renew,
     revoke,
 )
+from verifier.entries import SESSION_MEMORY_MS
 
 A, E, X, OP, OP2 = (did_of(name) for name in ("A", "E", "X", "op", "op2"))
 
@@ -138,7 +139,7 @@ def test_an_agent_has_no_other_role() -> None:
     one = Crew()
     one.open("s", "A")
     one.open("t", "A")
-    one.close("t")  # remembered as long as its delegation could be used
+    one.close("t")  # remembered for a day longer than its delegation could be used
     for taken in ("op", "op2", "s", "t", "enroller"):
         assert one.refuses(add("op", taken)) == "key_taken"
 
@@ -146,7 +147,7 @@ def test_an_agent_has_no_other_role() -> None:
 def test_who_was_an_operator_or_a_session_may_become_an_agent() -> None:
     one = Crew()
     one.open("s", "A", expiresAtMs=one.t_ms + 5_000)
-    one.later(5_000)
+    one.later(5_000 + SESSION_MEMORY_MS)
     one.tell(remove_operator("op", "op2"))
     for former in ("op2", "s"):
         assert one.tell(add("op", former)) == "agent.added"

@@ -192,9 +192,7 @@ def test_however_much_is_due_a_batch_never_meets_what_its_commands_touch() -> No
 
 def test_however_much_is_due_a_session_that_is_over_submits_nothing() -> None:
     one = crowded()
-    assert one.tell(batch("s", acquire("s", "repo:new"))) == "agent_unknown", (
-        "with its delegation the memory of it ends"
-    )
+    assert one.tell(batch("s", acquire("s", "repo:new"))) == "session_expired"
     assert one.types(-2) == ["session.ended", "lease.returned"]
 
 

@@ -346,32 +346,11 @@ def keeping_to_a_scope(ask: Callable[[], Ask], repaired: Callable[[], Ask], told
 
 
 def administering() -> dict[str, list[Rung]]:
-    """What operators and the enroller do to keys."""
-
-    def named_twice(one: Scene) -> Ask:
-        one.say(issue("op", digest("k"), "trial"))
-        return issue("op", digest("k"), "live", agent=E)
-
-    def used(one: Scene) -> Ask:
-        one.say(issue("op", digest("k"), "trial"))
-        one.say(enrol("Y", digest("k")))
-        return enrol("Z", digest("k"))
-
-    def unused(one: Scene) -> Ask:
-        one.say(issue("op", digest("k2"), "trial"))
-        return enrol("Z", digest("k2"))
+    """What operators do to keys."""
 
     def another(one: Scene) -> Ask:
         one.say(add_operator("op", "op2"))
         return remove_operator("op", "op")
-
-    def opened(one: Scene) -> Ask:
-        one.open("S", "E")
-        return close("A", "S")
-
-    def opens(one: Scene) -> Ask:
-        one.open("S", "E")
-        return beat("S")
 
     return {
         "add an operator": [
@@ -390,16 +369,36 @@ def administering() -> dict[str, list[Rung]]:
             (lambda one: add("op", "op"), "key_taken"),
             (lambda one: add("op", "Z"), ""),
         ],
+        "remove an agent": [
+            (lambda one: remove("A", "Z"), "operator_required"),
+            (lambda one: remove("op", "Z"), "agent_not_found"),
+            (lambda one: remove("op", "A"), ""),
+        ],
+    }
+
+
+def issuing() -> dict[str, list[Rung]]:
+    """What comes of API keys."""
+
+    def named_twice(one: Scene) -> Ask:
+        one.say(issue("op", digest("k"), "trial"))
+        return issue("op", digest("k"), "live", agent=E)
+
+    def used(one: Scene) -> Ask:
+        one.say(issue("op", digest("k"), "trial"))
+        one.say(enrol("Y", digest("k")))
+        return enrol("Z", digest("k"))
+
+    def unused(one: Scene) -> Ask:
+        one.say(issue("op", digest("k2"), "trial"))
+        return enrol("Z", digest("k2"))
+
+    return {
         "enrol by an API key": [
             (lambda one: enrol("op", digest("k")), "key_taken"),
             (lambda one: enrol("Z", digest("k")), "apikey_not_found"),
             (used, "apikey_used"),
             (unused, ""),
-        ],
-        "remove an agent": [
-            (lambda one: remove("A", "Z"), "operator_required"),
-            (lambda one: remove("op", "Z"), "agent_not_found"),
-            (lambda one: remove("op", "A"), ""),
         ],
         "issue an API key": [
             (lambda one: issue("A", digest("k"), "live", agent=E), "operator_required"),
@@ -413,6 +412,21 @@ def administering() -> dict[str, list[Rung]]:
             (lambda one: issue("op", digest("k"), "live"), ""),
             (lambda one: revoke("op", digest("k")), ""),
         ],
+    }
+
+
+def presence() -> dict[str, list[Rung]]:
+    """What sessions and those behind them say of them."""
+
+    def opened(one: Scene) -> Ask:
+        one.open("S", "E")
+        return close("A", "S")
+
+    def opens(one: Scene) -> Ask:
+        one.open("S", "E")
+        return beat("S")
+
+    return {
         "close a session": [
             (lambda one: close("A", "S"), "session_unknown"),
             (opened, "session_not_yours"),
@@ -457,6 +471,8 @@ LADDERS: dict[str, list[Rung]] = {
         lambda: transfer("S", "L999", 7, "A"), lambda: renew("S", "L999"), "lease_unknown"
     ),
     **administering(),
+    **issuing(),
+    **presence(),
 }
 
 

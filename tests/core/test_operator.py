@@ -21,6 +21,7 @@ from tests.core.requests import (
     remove_operator,
     set_scheme,
 )
+from verifier.entries import SESSION_MEMORY_MS
 
 A, E, OP, OP2 = (did_of(name) for name in ("A", "E", "op", "op2"))
 
@@ -49,7 +50,7 @@ def test_an_operator_has_no_other_role() -> None:
     one = Crew()
     one.open("s", "A")
     one.open("t", "A")
-    one.close("t")  # remembered as long as its delegation could be used
+    one.close("t")  # remembered for a day longer than its delegation could be used
     for taken in ("A", "X", "s", "t", "enroller"):
         leaf = one.say(add_operator("op", taken))
         assert own_members(leaf) == {"operator": did_of(taken), "error": "key_taken", "number": 124}
@@ -60,7 +61,7 @@ def test_an_operator_has_no_other_role() -> None:
 def test_who_was_an_agent_or_a_session_may_become_an_operator() -> None:
     one = Crew()
     one.open("s", "B", expiresAtMs=one.t_ms + 5_000)
-    one.later(5_000)
+    one.later(5_000 + SESSION_MEMORY_MS)
     one.tell(remove("op", "A"))
     for former in ("A", "s"):
         assert one.tell(add_operator("op", former)) == "operator.added"

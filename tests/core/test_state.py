@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.authority import remembered_session
 from gateway.core.state import (
     _KINDS,
     COLD_PREFIXES,
@@ -81,7 +82,7 @@ KINDS: list[tuple[str, Record, int | None]] = [
     (operator_key("did:key:p"), Operator("did:key:p", "Pat", 4, 9), None),
     (apikey_key("ab"), ApiKey("ab", "trial", None, None, "did:key:o", 4, None, "did:key:b"), None),
     (session_key("did:key:s"), SESSION, None),
-    (session_key("did:key:t"), SESSION._replace(did="did:key:t", shared_seq=9, ended_seq=12), 70),
+    (session_key("did:key:t"), SESSION._replace(did="did:key:t", shared_seq=9, ended_seq=12), 86_400_070),
     (quota_key("did:key:b"), Quota("did:key:b", 35), None),
     (OPERATORS_KEY, Counter(2), None),
     (ENROLLER_KEY, Enroller("did:key:e"), None),
@@ -214,10 +215,13 @@ def test_what_may_be_dropped_counts_for_nothing_from_its_due_time_on() -> None:
     shelf.records = {key: record for key, record, _ in KINDS}
     assert ended_at(shelf, "L7", 98) and idempotency_at(shelf, "p", "k", 98) and nonce_at(shelf, "p", "n", 98)
     assert waits_at(shelf, "p", "repo:a/b", 60_019)
+    assert remembered_session(shelf, "did:key:t", 86_400_069)
     assert ended_at(shelf, "L7", 99) is None
     assert idempotency_at(shelf, "p", "k", 99) is None
     assert nonce_at(shelf, "p", "n", 99) is None
     assert waits_at(shelf, "p", "repo:a/b", 60_020) is None
+    assert remembered_session(shelf, "did:key:t", 86_400_070) is None
+    assert remembered_session(shelf, "did:key:s", 10**12), "an open one is never forgotten"
 
 
 def test_the_parameters_are_those_of_the_entry_table_and_survive_entry_0() -> None:
