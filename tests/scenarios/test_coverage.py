@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.scenarios.citations import citations, cited
+from tests.scenarios.citations import ROOT, citations, cited
 
 NUMBERS = (
     *(str(number) for number in range(1, 49) if number not in {7, 13, 22, 25, 27, 34, 38, 42}),
+    "64",
     *(f"L{number}" for number in range(1, 52) if number not in {4, 9, 11, 18, 26, 29, 31, 35, 49}),
 )
 _ROW = re.compile(r"\| (L?\d+) \| ([^|]+) \| ([^|]+) \|")
@@ -33,6 +34,14 @@ def test_every_test_that_is_named_exists_and_cites_its_scenario() -> None:
     assert {
         number: [node for node in nodes if node not in known.get(number, [])] for number, nodes in named.items()
     } == {number: [] for number in named}
+
+
+def test_every_test_of_the_page_is_there() -> None:
+    """The stories without a number cite nothing, so their names are looked up."""
+    page = Path(__file__).with_name("README.md").read_text("utf-8")
+    for node in _NODE.findall(page):
+        file, _, name = node.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text("utf-8") if name else (ROOT / file).exists(), node
 
 
 def test_a_docstring_cites_what_a_person_reads() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.scenarios.stage import Stage, did, kind, member, stage
+from tests.scenarios.test_sessions import opened
+from tests.web.world import make, world
 
 
 async def test_a_retry_of_a_wait_has_the_same_place_in_line(tmp_path: Path) -> None:
@@ -43,3 +45,48 @@ async def pairs(scene: Stage, hold_ms: int) -> list[int]:
     released = [leaf for leaf in scene.entries(since=size) if "trust" in leaf.value]
     assert all(member(leaf, "trust", 0, "did") == did("A") for leaf in released)
     return [member(leaf, "trust", 0, "after") for leaf in released]
+
+
+async def test_one_key_for_one_intention_of_one_actor(tmp_path: Path) -> None:
+    """Scenario 40 (tapir-archicad-MCP#23): same body, the first answer, a refusal too; other body, none; another actor,
+    even a session of the same agent, has keys of its own."""
+    async with world(tmp_path / "data", make(tmp_path / "data")) as place:
+        agent = await place.agent("a")
+        keys = [agent, await place.session(agent), await place.agent("b")]
+        firsts = [
+            await place.send(place.signed(key, "lease.acquire", resource="repo:x", idempotency_key="the-same"))
+            for key in keys
+        ]
+        assert [reply.status for reply in firsts] == [200, 409, 409]
+        size = place.gateway.house.sequencer.confirmed.size
+        for key, first in zip(keys, firsts, strict=True):
+            again = place.signed(key, "lease.acquire", resource="repo:x", idempotency_key="the-same")
+            other = place.signed(key, "lease.acquire", resource="repo:y", idempotency_key="the-same")
+            assert (await place.send(again)).body == first.body
+            mismatch = await place.send(other)
+            assert (mismatch.status, mismatch.json["code"]) == (422, "idempotency_mismatch")
+        assert place.gateway.house.sequencer.confirmed.size == size
+        place.audit()
+
+
+async def test_many_sessions_earn_no_more_than_their_agent(tmp_path: Path) -> None:
+    """Scenario 47 (pact-ax#6): fresh keys are cheap; what they do counts for the agent behind them, gain and loss."""
+    async with stage(tmp_path) as scene:
+        names = [f"s{number}" for number in range(8)]
+        for name in names:
+            await opened(scene, "A", name)
+        for name in names:
+            lease = await scene.acquire(name, f"repo:{name}")
+            scene.world.clock.advance(1_000)
+            await scene.release(name, lease)
+        for name in names[:3]:
+            await scene.acquire(name, f"repo:{name}", ttlMs=600_000)
+        await scene.wait(120_000)
+        changes = trust_of(scene)
+        assert {row["did"] for row in changes} == {did("A")}
+        assert [row["after"] for row in changes] == [50_500, 51_000, 46_000, 41_000, 36_000]
+
+
+def trust_of(scene: Stage) -> list[dict[str, object]]:
+    """Return every change of trust in the ledger."""
+    return [row for leaf in scene.entries() for row in leaf.value.get("trust", ())]  # type: ignore[union-attr, misc]
