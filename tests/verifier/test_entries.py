@@ -478,6 +478,7 @@ CONTRADICTIONS = [  # what is changed in a good leaf of `worked`, its seq, words
     (5, {"endsIfIdleAtMs": maker.T0 * 2}, "endsIfIdleAtMs: after timeMs"),
     (5, {"onBehalfOf": maker.ALICE.did, "endsIfIdleAtMs": maker.T0}, "endsIfIdleAtMs: only for a session"),
     (3, {"onBehalfOf": maker.BOB.did}, "equal when an operator or the enroller acts"),
+    (0, {"enroller": maker.OPERATOR.did}, "a key has one role"),
     (5, {"prev": "0" * 64}, "zeros exactly in entry 0"),
     (5, {"genesis": "0" * 64}, "zeros exactly in entry 0"),
     (5, {"resources": ["repo:app/src/a.py", "lock:deploy/production"]}, "sorted"),
