@@ -2060,7 +2060,7 @@ def _ticket_refused_rule(leaf: Leaf) -> str | None:
     return _earlier_rule(leaf)
 
 
-def _opened_rule(leaf: Leaf) -> str | None:
+def _genesis_rule(leaf: Leaf) -> str | None:
     operators = leaf.value["operators"]
     is_both = isinstance(operators, list) and leaf.text("enroller") in operators
     return "member enroller: no operator; a key has one role" if is_both else None
@@ -2069,7 +2069,7 @@ def _opened_rule(leaf: Leaf) -> str | None:
 _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
     full_type(name): rule
     for rule, names in (
-        (_opened_rule, ("ledger.opened",)),
+        (_genesis_rule, ("ledger.opened",)),
         (_first_grant_rule, ("lease.granted", "lease.claimed")),
         (_next_lease_rule, ("lease.changed", "lease.transferred")),
         (_lease_rule, ("lease.extended", "lease.renewed", "lease.released")),
