@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,8 +42,11 @@ def test_the_commands_of_the_readme_do_what_they_say(shell: dict[str, object], t
     finally:
         gateway.send_signal(signal.SIGTERM)
         assert gateway.wait(30) == 0
+    check_ledger(shell)
     assert any("VALID" in output and "held from" in output for output in outputs), outputs
     assert any(re.search(r"^token [0-9]{16}$", output, re.M) for output in outputs), outputs
+    assert any("Given back: leases 1, places in line 0." in output for output in outputs), outputs
+    assert any('"custody":"gateway"' in leaf for output in outputs for leaf in leaves_in(output)), outputs
 
 
 def test_one_changed_byte_is_refused_with_exit_code_1(shell: dict[str, object], tmp_path: Path) -> None:
@@ -57,6 +61,18 @@ def test_one_changed_byte_is_refused_with_exit_code_1(shell: dict[str, object], 
     )
     assert refused.returncode == 1
     assert refused.stdout.startswith("INVALID at step ")
+
+
+def check_ledger(shell: dict[str, object]) -> None:
+    """Let the verifier judge all that the page has done."""
+    pins = "--root @data/public/root.vkey --keys data/public/keys.note"
+    run("tallystick ledger export all.export --data ./data", shell)
+    assert "VALID" in run(f"tallystick-verify ledger all.export {pins}", shell)
+
+
+def leaves_in(output: str) -> list[str]:
+    """Return the entries of receipts that a command printed."""
+    return [b64decode(found).decode() for found in re.findall(r'"payload": ?"([A-Za-z0-9+/=]+)"', output)]
 
 
 def run(block: str, shell: dict[str, object]) -> str:
