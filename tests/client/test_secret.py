@@ -30,7 +30,16 @@ def test_a_file_and_the_environment_are_read_and_an_argument_is_warned_of(
     assert TOKEN not in told
 
 
-@pytest.mark.parametrize("text", [TOKEN[:-1], TOKEN + "x", "@/no/such/file", "@", "did:key:z6Mk"])
+NO_TOKENS = {
+    "short": TOKEN[:-1],
+    "long": TOKEN + "x",
+    "no file": "@/no/such/file",
+    "no name": "@",
+    "a DID": "did:key:z6Mk",
+}
+
+
+@pytest.mark.parametrize("text", NO_TOKENS.values(), ids=NO_TOKENS.keys())
 def test_what_is_no_api_key_is_said_without_repeating_it(text: str) -> None:
     with pytest.raises(Malformed) as refused:
         read_token(text)
