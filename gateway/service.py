@@ -262,14 +262,20 @@ class Desk:
     def _payer(self, request: SignedRequest) -> str:
         """Return whose allowance a request of a known key takes from, so that no agent gains any by more sessions.
 
-        Who let a session in pays when it is opened, its principal afterwards; what the gateway enrols, an API key.
+        Who let a session in pays when it is opened, its principal afterwards; what the gateway enrols, an API key. A
+        session that has ended takes nothing from its agent any more: its key may be in wrong hands.
         """
+        view, did = self._sequencer.view, request.keyid
+        session = session_at(view, did)
+        if session is not None:
+            return session.principal if session.is_open else f"{session.principal} ended"
         if request.action == "session.open":
-            return request.delegations[-1].iss
-        if request.keyid == self._ledger.enroller:
+            issuer = request.delegations[-1].iss
+            # Whoever is no agent here can be made up, each time another one.
+            return issuer if view.get(agent_key(issuer)) is not None else request.delegations[0].iss
+        if did == self._ledger.enroller:
             return f"apikey {request.text('keyDigest')}"
-        session = session_at(self._sequencer.view, request.keyid)
-        return session.principal if session else request.keyid
+        return did
 
     def _operator(self, request: SignedRequest) -> str:
         """Return the operator that answers for a known key."""

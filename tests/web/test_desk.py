@@ -225,10 +225,24 @@ async def test_who_pays_for_whom() -> None:
     assert await paid_by(here, limiter, opening(lent(OPERATOR, SESSION)), "session.open") == OPERATOR.did
     above = lent(OPERATOR, WORKER)
     assert await paid_by(here, limiter, opening(above, lent(WORKER, SESSION, above)), "session.open") == WORKER.did
+    made_up = SigningKey(b"\x06" * 32)
+    above = lent(WORKER, made_up)
+    through = opening(above, lent(made_up, SESSION, above))
+    assert await paid_by(here, limiter, through, "session.open") == WORKER.did, "nobody has an allowance by a new key"
     digest = "a" * 64
     proof = encode_base64(WORKER.sign(enrolment_bytes(WORKER.did, digest, LEDGER.origin)))
     raw = signed(ENROLLER, "agent.add", agent=WORKER.did, keyDigest=digest, proof=proof)
     assert await paid_by(here, limiter, raw, "agent.add") == f"apikey {digest}"
+
+
+async def test_a_session_that_has_ended_takes_nothing_from_its_agent() -> None:
+    here, sequencer, limiter = crowded_desk()
+    record = sequencer.records[session_key(SESSION.did)]
+    assert isinstance(record, Session)
+    sequencer.records[session_key(SESSION.did)] = record._replace(ended_seq=9)
+    assert await paid_by(here, limiter, acquire(SESSION), "lease.acquire") == f"{WORKER.did} ended"
+    again = opening(lent(WORKER, SESSION))
+    assert await paid_by(here, limiter, again, "session.open") == f"{WORKER.did} ended", "whoever has the old statement"
 
 
 @pytest.mark.parametrize("is_dev", [False, True])
