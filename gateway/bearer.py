@@ -102,6 +102,8 @@ class BearerDoor:
         did = members.get("agent")
         if not isinstance(did, str) or not DID.check(did):
             raise Rejection("member_invalid", f"member agent must be {DID.bound}")
+        if key.kind == "trial" and key.used_by not in (None, did):  # a refusal of the core would be an entry
+            raise Rejection("token_invalid", "this trial key has enrolled another agent; ask an operator for one more")
         agent = agent_at(self._sequencer.view, did)
         life = "" if agent is None or agent.removed_seq is None else f":{agent.removed_seq}"
         idempotency_key = f"enrol:{key.digest[:32]}:{did}{life}"
