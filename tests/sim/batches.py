@@ -93,6 +93,8 @@ class Batches(Waiting):
             self._rehearse(self._refused(leaf))
         finally:
             self.book, self.is_rehearsal = book, False
+        if leaf["index"]:
+            self.count("batch.refused by the second or a later command")
 
     def _rehearse(self, leaf: Leaf) -> None:
         self.in_scope(leaf)

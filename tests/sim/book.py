@@ -245,9 +245,14 @@ class Book:
         ]
         return sorted(found, key=lambda lease: (-self.end_ms(lease), lease.token))
 
-    def let_delays_go(self) -> None:
-        """A delay ends without an entry: it is over at the first entry at or after its end, outside a holiday."""
+    def let_delays_go(self) -> int:
+        """A delay ends without an entry: it is over at the first entry at or after its end, outside a holiday.
+
+        Return how many do.
+        """
+        before = len(self.delays)
         self.delays = [one for one in self.delays if self.t_ms < max(one.until_ms, self.holiday_ms)]
+        return before - len(self.delays)
 
     def delays_in_the_way(self, actor: str, names: list[str], mode: str) -> list[Delay]:
         return [

@@ -79,7 +79,8 @@ class Worker(Agent):
         if simulation.chance("let_run"):
             await self._run_out()
         elif self.refusal not in OUT:
-            await self.ask("session.close", session=self.did, **({"reason": "done"} if rng.random() < 0.5 else {}))
+            why: Leaf = {"reason": "done"} if rng.random() < 0.5 else {}
+            await self.ask("session.close", session=self.did, **why)
             if rng.random() < 0.3:
                 await self.ask("session.close", session=self.did)
 
@@ -91,7 +92,8 @@ class Worker(Agent):
                 break
             await self.think()
             if rng.random() < 0.3:
-                await self.ask("session.beat", **({"activity": rng.choice(REASONS)} if rng.random() < 0.5 else {}))
+                said: Leaf = {"activity": rng.choice(REASONS)} if rng.random() < 0.5 else {}
+                await self.ask("session.beat", **said)
             await self.step()
         if simulation.is_over:
             await self.tidy_up()

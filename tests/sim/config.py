@@ -173,12 +173,13 @@ def _company(rng: Random, config: Config) -> Config:
         trial_ms=rng.choice([8_000, 604_800_000, 604_800_000]),
         trial_ttl_max_ms=rng.choice([2_000, 60_000]),
     )
+    is_huge = not config.is_rated and rng.random() < 0.02  # a bucket would owe for it for ever
     has_delays = numbers.lock_delay_ms > 0 or any(row.get("lockDelayMs") for row in config.schemes)
     return config.but(
         parameters=numbers, faults=config.faults | faults, operators=OPERATORS[: rng.choice([1, 2, 2, 3, 5])],
         agents=config.agents[:6], session_share=rng.choice([0.0, 0.2, 0.5]),
         lives_ms=rng.choice([(3_000, 8_000), (8_000, 600_000), (600_000,)]), scope_share=rng.choice([0.0, 0.5, 1.0]),
-        batch_share=rng.choice([0.0, 0.2, 0.5]), commands_max=256 if not config.is_rated and rng.random() < 0.02 else rng.choice([3, 8, 24]),
+        batch_share=rng.choice([0.0, 0.2, 0.5]), commands_max=256 if is_huge else rng.choice([3, 8, 24]),
         trial_names=rng.choice([0, 1, 3]), is_custodial=rng.random() < 0.4,
         # A delay ends without an entry, so that one which nobody waits for can be in the way of what is due later.
         due_max=256 if has_delays else rng.choice([1, 3, 256]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -24,7 +24,7 @@ class Operator(Client):
         super().__init__(simulation, name)
         self.hired: list[str] = []
 
-    async def insist(self, action: str, **members: object) -> None:
+    async def insist(self, action: str, **members: Any) -> None:
         """Ask until there is an answer, as long as this operator may ask at all."""
         while await self.ask(action, **members) is None:
             if self.refusal in OUT or self.simulation.is_over:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from tests.sim.batches import Batches
-from tests.sim.book import Agent, ApiKey, Session
+from tests.sim.book import Agent, ApiKey, Lease, Session, Ticket, Trust
 from tests.sim.names import covers, scheme_of
 from tests.sim.refusals import demand
 
@@ -47,6 +47,8 @@ class People(Batches):
 
     written: dict[int, tuple[int, int]]
     slack_ms: int
+    trusted: Callable[[str], Trust]
+    trust: Callable[[Leaf, list[tuple[str, int]]], None]
     _due_max: int
 
     def __init__(self) -> None:
@@ -385,6 +387,7 @@ class People(Batches):
     def on_session_ended(self, leaf: Leaf) -> None:
         book, seq = self.book, leaf["seq"]
         session = self._over(leaf)
+        self.count(leaf["reason"])
         if self.is_owed:
             told = (leaf["reason"], leaf.get("causeSeq"))
             demand(told == ("revoked", self._revoked_by), "once", f"entry {seq} says {told}")
@@ -439,7 +442,8 @@ class People(Batches):
         """Between batches nothing is owed any more, and whoever holds or waits may."""
         demand(not self._owed, "once", f"{self._owed} did not come")
         self.is_whole()
-        for claim in (*self.book.leases, *self.book.tickets):
+        claims: list[Lease | Ticket] = [*self.book.leases, *self.book.tickets]
+        for claim in claims:
             demand(self.book.may_hold(claim.actor), "once", f"{claim.seq} is of {claim.actor[-6:]}, who is gone")
 
     def no_session_overdue(self) -> None:
@@ -455,7 +459,8 @@ class People(Batches):
             return
         touched = {leaf["actor"]}
         names = body.get("resources") or [body[name] for name in ("resource",) if name in body]
-        for one in (*book.leases, *book.tickets):
+        claims: list[Lease | Ticket] = [*book.leases, *book.tickets]
+        for one in claims:
             is_named = f"L{one.seq}" == body.get("leaseId") or f"T{one.seq}" == body.get("ticketId")
             is_met = any(book.meets(name, other) for name in names for other in one.names)
             is_scheme = "class" in body and any(scheme_of(name) == body["name"] for name in one.names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.core.state import Parameters, Record
+from gateway.core.state import Parameters, Record, Session
 from gateway.core.waitview import look, wait_view
 from gateway.ledger.live import Live
 from tests.sim.book import Book, Violation
@@ -38,6 +38,7 @@ def check_picture(live: Live, book: Book, t_ms: int, parameters: Parameters) -> 
     }
     if leases != wanted:
         raise Violation("I13", f"the picture shows leases {sorted(leases)}, not {sorted(wanted)}")
+    _check_sessions(live, book)
     told = {(one["ticketId"], one["actor"], one["endsAtMs"], one["passes"]) for row in rows for one in row["queue"]}
     waiting = {
         (one.ticket_id, one.actor, book.deadline_ms(one), one.passes)
@@ -46,3 +47,15 @@ def check_picture(live: Live, book: Book, t_ms: int, parameters: Parameters) -> 
     }
     if told != waiting:
         raise Violation("I13", f"the picture shows tickets {sorted(told)}, not {sorted(waiting)}")
+
+
+def _check_sessions(live: Live, book: Book) -> None:
+    """Demand that every open session is known with its end, and whether two processes use its key."""
+    found = (record for _, record in live.scan("session/") if isinstance(record, Session) and record.is_open)
+    told = {(one.did, one.principal, one.opened_seq, one.due_at_ms, one.shared_seq) for one in found}
+    wanted = {
+        (one.did, one.principal, one.seq, min(one.idle_by_ms, one.expires_ms), one.shared_seq)
+        for one in book.open_sessions()
+    }
+    if told != wanted:
+        raise Violation("I13", f"the picture shows sessions {told - wanted}, not {wanted - told}")

@@ -465,7 +465,8 @@ class Simulation:
             await asyncio.sleep(0.05)
         await self._set_up()
         self.is_calm = False
-        lives = [self._task(one.live()) for one in (*self.agents, *self.operators)]
+        lives = [self._task(one.live()) for one in self.agents]
+        lives += [self._task(one.live()) for one in self.operators]
         director = self._task(self.direct())
         end_s = self.config.duration_ms / 1_000
         while self.loop.time() < end_s and len(self.checker.raw) < self.config.requests_max:
@@ -611,7 +612,7 @@ def run(
     due_max = expiry.EXPIRIES_MAX
     logging.disable(logging.CRITICAL)
     sequencer_module.BATCH_MAX = config.batch_max
-    append.EXPIRIES_MAX = expiry.EXPIRIES_MAX = config.due_max
+    _let_lapse(config.due_max)
     try:
         with nullcontext() if config.is_real else cheap_signatures():
             simulation = Simulation(config, loop)
@@ -625,10 +626,16 @@ def run(
         asyncio.set_event_loop(None)
         logging.disable(was_disabled)
         sequencer_module.BATCH_MAX = batch_max
-        append.EXPIRIES_MAX = expiry.EXPIRIES_MAX = due_max
+        _let_lapse(due_max)
         _put_away(loop)
     counts = simulation.checker.counts
     return Result(seed, simulation.trace.hexdigest(), counts, simulation.violation, tuple(map(_line, simulation.lines)))
+
+
+def _let_lapse(most: int) -> None:
+    """Set how many ends a batch writes before it goes on to commands."""
+    for module in (append, expiry):
+        module.EXPIRIES_MAX = most  # type: ignore[attr-defined]
 
 
 def _put_away(loop: VirtualLoop) -> None:

@@ -17,7 +17,10 @@ import pytest
 
 from gateway.clock import LogClock
 from gateway.core import (
+    agent,
+    apikey,
     append,
+    authority,
     breaking,
     decide,
     denial,
@@ -25,17 +28,21 @@ from gateway.core import (
     handover,
     holding,
     lease,
+    operator,
+    refusal,
     resource,
     scheme,
+    session,
     settle,
     state,
     terms,
     trust,
     wait,
+    windup,
 )
 from gateway.core.append import Command
 from gateway.core.deadlock import Search, find_cycle
-from gateway.core.outcome import Decision
+from gateway.core.outcome import Context, Decision
 from gateway.ledger import history, sequencer, turn
 from gateway.ledger.checkpoint import sign_batch
 from gateway.ledger.parking import Parking
@@ -88,19 +95,26 @@ def world(
             parameters=numbers, faults=faults or {}, names=tuple(names), schemes=tuple(schemes), wait_share=wait,
             is_real=False, is_replicated=False, is_past_desk=True, is_rated=False, offsets_ms=(0, 0), think_ms=100,
             set_max=1, ttl_ms=(1_000, 3_000), nest_share=0.0, give_up_ms=20_000, modes=("write",), batch_max=256,
-            agents=("ann", "bob", "cyd", "dee"), duration_ms=30_000, requests_max=150,
+            agents=("ann", "bob", "cyd", "dee"), duration_ms=30_000, requests_max=150, operators=("op",),
+            session_share=0.0, scope_share=0.0, batch_share=0.0, commands_max=6, trial_names=0, is_custodial=False,
+            lives_ms=(600_000,), due_max=256,
         ).but(**changes)  # fmt: skip
 
     return change
 
 
-PLAIN = state.Parameters(sweep_ms=1_000, holiday_ms=5_000, poll_ms=4_000, claim_ms=3_000, wait_max_ms=40_000)
+PLAIN = state.Parameters(
+    sweep_ms=1_000, holiday_ms=5_000, poll_ms=4_000, claim_ms=3_000, wait_max_ms=40_000, session_idle_ms=2_000,
+    trial_decisions=8,
+)  # fmt: skip
 LINES = world(wait=0.7, faults={"forget": 0.1, "cancel": 0.05})
 RINGS = world(
     wait=1.0, nest_share=0.9, names=LOCKS[:3], set_max=2, ttl_ms=(5_000, 20_000), agents=AGENTS[:5],
     parameters={"poll_ms": 20_000},
 )  # fmt: skip
 THREE = ("lock:a", "lock:b", "lock:c")
+COMPANY = partial(world, agents=("ann", "bob", "cyd"), operators=("op", "ola"), session_share=0.4)
+MANY = partial(world, batch_share=0.6, agents=("ann", "bob", "cyd"))
 READERS = [{"name": "lock", "class": "read-safe"}]
 
 
@@ -242,6 +256,95 @@ def no_soft_search(patch: Patch) -> None:
 
 def edges_for_ever(patch: Patch) -> None:
     everywhere(patch, "gateway.core.deadlock", "edge_at", lambda view, actor, t_ms: view.get(state.edge_key(actor)))
+
+
+def no_sessions_of_the_removed(patch: Patch) -> None:
+    for module in (agent, operator):
+        patch.setattr(module, "open_sessions", nobody)
+
+
+def sessions_due(at_ms: Callable[[state.Session], int]) -> Callable[[Patch], None]:
+    return lambda patch: patch.setattr(state.Session, "due_at_ms", property(at_ms))
+
+
+def forgiving(module: object, name: str, *rows: refusal.Refusal) -> Callable[[Patch], None]:
+    """Return the switch that lets a check overlook these rows."""
+    real = getattr(module, name)
+
+    def check(*args: Any) -> Any:
+        why = real(*args)
+        return None if why in rows else why
+
+    return lambda patch: patch.setattr(module, name, check)
+
+
+def settle_inside(patch: Patch) -> None:
+    def follow(self: Any, decision: Decision | None) -> None:
+        if decision is not None:
+            header_seq = self.tail.seq
+            self.write(decision)
+            for index, part in enumerate(decision.parts):
+                for consequence in settle.settle(self.draft, self.context):
+                    self.write(consequence)
+                self.write(part, {"batch": header_seq, "index": index})
+        for consequence in (*windup.wind_up(self.draft, self.context), *settle.settle(self.draft, self.context)):
+            self.write(consequence)
+
+    patch.setattr(append._Page, "follow", follow)
+
+
+def offers_before_returns(patch: Patch) -> None:
+    """Look at those in line in the middle of what is given back."""
+    real = windup._return
+
+    def wind_up(draft: state.Draft, context: Callable[[], Context]) -> Any:
+        for decision in windup.wind_up(draft, context):
+            yield decision
+            yield from settle.settle(draft, context)
+
+    patch.setattr(windup, "_return", real)
+    patch.setattr(append, "wind_up", wind_up)
+
+
+def touched_names_only(patch: Patch) -> None:
+    real = expiry.touched_claims
+
+    def touched(*args: Any) -> Any:
+        return tuple(one for one in real(*args) if not isinstance(one, state.Session))
+
+    patch.setattr(append, "touched_claims", touched)
+
+
+def kept_answers_of_the_principal(patch: Patch) -> None:
+    """Let the idempotency keys of all sessions of an agent be one set."""
+
+    def at(draft: state.Draft, actor: str, key: str, t_ms: int) -> Any:
+        one = state.session_at(draft, actor)
+        return state.idempotency_at(draft, one.principal if one else actor, key, t_ms)
+
+    patch.setattr(decide, "idempotency_at", at)
+
+
+def is_operator_or_session(view: Any, did: str) -> bool:
+    return authority.is_operator(view, did) or state.session_at(view, did) is not None
+
+
+def one_key_many_roles(patch: Patch) -> None:
+    for name in ("is_agent", "is_spoken_for"):
+        patch.setattr(operator, name, never)
+
+
+def lenient(args: Any) -> Any:
+    """Forget whom a trial key enrolled."""
+    key = apikey.enrolling_key(*args)
+    return None if key is None else key._replace(used_by=None)
+
+
+def authority_without_custody(*args: Any, **more: Any) -> authority.Who:
+    return WHO(*args, **more)._replace(is_custodial=False)
+
+
+WHO = authority.Who
 
 
 def off(target: object, name: str, value: object) -> Callable[[Patch], None]:
@@ -400,8 +503,11 @@ ABLATIONS = (
     ),
     Ablation(
         "operator's share", "one operator's agents would fill every queue",
-        ("I16",), off(wait, "OPERATOR_SHARE", 1),
-        world(wait=1.0, parameters={"queue_total": 8}, names=(*THREE, "lock:d"), faults={"forget": 0.9}),
+        ("I16",), off(wait, "operator_share", lambda view, total: total),
+        world(
+            wait=1.0, parameters={"queue_total": 8}, names=(*THREE, "lock:d"), faults={"forget": 0.9},
+            operators=("op", "ola", "pia", "quy"),
+        ),
     ),
     Ablation(
         "one ticket a name", "one agent would stand in a line many times",
@@ -434,6 +540,131 @@ ABLATIONS = (
     Ablation(
         "transfers behind the line", "a friend would be let in before who waits",
         ("I9",), off(handover, "_is_behind", lambda *_: True), world(wait=0.5, faults={"transfer": 0.6, "forget": 0.2}),
+    ),
+    Ablation(
+        "tickets of the gone", "who will never claim would stop everybody behind it",
+        ("once",), off(windup, "_leave", nobody), COMPANY(wait=0.8, faults={"remove": 0.8, "close": 0.6}),
+    ),
+    Ablation(
+        "leases of the gone", "what a dead process holds would stay closed to all others",
+        ("once",), off(windup, "_oldest_first", lambda *_: []), COMPANY(faults={"remove": 0.5, "close": 0.6}),
+    ),
+    Ablation(
+        "sessions of the removed", "a key would go on in the name of an agent that was stopped",
+        ("once",), no_sessions_of_the_removed, COMPANY(faults={"remove": 0.8, "dismiss": 0.8}),
+    ),
+    Ablation(
+        "order of giving back", "offers would be made while half of what is free is still held",
+        ("once",), offers_before_returns,
+        COMPANY(wait=0.8, set_max=2, names=THREE, faults={"remove": 0.8, "close": 0.6}),
+    ),
+    Ablation(
+        "idle sessions", "a process that died would hold what it has until its delegation ends",
+        ("idle",), sessions_due(lambda one: one.expires_at_ms), COMPANY(faults={"silent": 0.9}),
+    ),
+    Ablation(
+        "time of idle sessions", "a process that is a little late would lose what it holds",
+        ("idle",), sessions_due(lambda one: min(one.idle_by_ms, one.expires_at_ms) - 500),
+        COMPANY(faults={"silent": 0.5}),
+    ),
+    Ablation(
+        "signs of life", "who works all the time would count as dead",
+        ("idle",), off(decide, "_heard", lambda session, *_: session), COMPANY(),
+    ),
+    Ablation(
+        "ends of sessions", "a key would work for longer than it was lent",
+        ("authority",), forgiving(authority, "_session_fault", refusal.SESSION_EXPIRED),
+        COMPANY(faults={"kill": 0.9, "let_run": 0.9}, lives_ms=(3_000, 5_000), think_ms=50),
+    ),
+    Ablation(
+        "ended sessions", "a process that was closed would go on",
+        ("authority",), forgiving(authority, "_session_fault", refusal.SESSION_ENDED),
+        COMPANY(faults={"close": 0.9, "let_run": 0.9}),
+    ),
+    Ablation(
+        "removed agents", "an agent that was stopped would go on",
+        ("authority",), forgiving(authority, "agent_fault", refusal.AGENT_REMOVED), COMPANY(faults={"remove": 0.9}),
+    ),
+    Ablation(
+        "removed operators", "agents whose operator was stopped would go on",
+        ("authority",), forgiving(authority, "agent_fault", refusal.OPERATOR_REMOVED), COMPANY(faults={"dismiss": 0.9}),
+    ),
+    Ablation(
+        "last operator", "a ledger would be without anybody who can change it",
+        ("role",), off(operator, "operator_count", lambda view: 2), COMPANY(faults={"dismiss": 0.9}, operators=("op",)),
+    ),
+    Ablation(
+        "scope", "a key would take what it was not lent",
+        ("authority",), lambda patch: everywhere(patch, "gateway.core", "is_outside_scope", never),
+        COMPANY(scope_share=1.0, names=THREE),
+    ),
+    Ablation(
+        "wider delegations", "who may do little would let others do more",
+        ("authority",), off(session, "_is_wider", never), COMPANY(scope_share=1.0, faults={"odd_chain": 0.9}),
+    ),
+    Ablation(
+        "longer delegations", "who is let for an hour would let others for a week",
+        ("authority",), off(session, "_is_longer", never), COMPANY(faults={"odd_chain": 0.9}),
+    ),
+    Ablation(
+        "deep delegations", "a key would be passed on from process to process",
+        ("authority",), off(session, "_is_too_deep", never), COMPANY(faults={"odd_chain": 0.9}),
+    ),
+    Ablation(
+        "issuers in force", "a removed agent would let new processes act for it",
+        ("authority",), off(session, "_is_in_force", lambda *_: True),
+        COMPANY(faults={"remove": 0.9, "dismiss": 0.9}, session_share=0.8),
+    ),
+    Ablation(
+        "sessions per principal", "one agent would have any number of processes",
+        ("authority",), off(session, "_is_too_many", never), COMPANY(parameters={"sessions_per_principal": 1}),
+    ),
+    Ablation(
+        "who closes", "anybody could end another's session",
+        ("authority",), off(session, "is_operator", is_operator_or_session), COMPANY(faults={"meddle": 0.8}),
+    ),
+    Ablation(
+        "trust of the silent", "an agent whose processes are left to die would lose nothing by it",
+        ("trust",), off(windup, "lose", lambda *_: {}), COMPANY(faults={"silent": 0.9}, ttl_ms=(10_000, 20_000)),
+    ),
+    Ablation(
+        "touched sessions", "a decision would meet a lease of a process that is dead",
+        ("idle",), touched_names_only, COMPANY(faults={"silent": 0.9}, due_max=1, think_ms=50, ttl_ms=(5_000, 10_000)),
+    ),
+    Ablation(
+        "one role", "a key would be operator and agent, and answer for itself",
+        ("role",), one_key_many_roles, COMPANY(faults={"dismiss": 0.9}, agents=("ann",)),
+    ),
+    Ablation(
+        "trial of one", "one trial key would let in a crowd",
+        ("role",), off(agent, "enrolling_key", lambda *args: lenient(args)),
+        COMPANY(trial_names=2, faults={"api_keys": 0.9}),
+    ),
+    Ablation(
+        "decisions of a trial", "who tries for free would never stop",
+        ("trial",), off(decide, "quota_at", lambda view, did: state.Quota(did, 0)), COMPANY(trial_names=2),
+    ),
+    Ablation(
+        "mark of custody", "nobody would see that the gateway holds the key",
+        ("who",), off(authority, "Who", lambda *args, **more: authority_without_custody(*args, **more)),
+        COMPANY(is_custodial=True),
+    ),
+    Ablation(
+        "all or nothing", "half of a batch would be in force that was refused",
+        ("I1", "I10", "I13", "I14", "batch"), off(state.Draft, "rollback", nothing), MANY(names=THREE, think_ms=50),
+    ),
+    Ablation(
+        "atomic batches", "a batch would be half done that was to be all or nothing",
+        ("batch",), lambda patch: patch.setattr(Decision, "is_refusal", property(never)), MANY(),
+    ),
+    Ablation(
+        "nothing inside a batch", "who waits would be offered what the next command takes back",
+        ("batch",), settle_inside, MANY(wait=0.8),
+    ),
+    Ablation(
+        "what batches touch", "a command would be decided on a lease that had run out",
+        ("I7", "I8"), off(expiry, "commands_of", nobody),
+        MANY(due_max=1, faults={"forget": 0.9}, think_ms=50, names=(*THREE, "lock:d"), ttl_ms=(1_000, 1_200)),
     ),
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ class Waiting(Refusals):
     """Handlers of the entries about tickets."""
 
     book: Book
+    delays_gone: int  # lock-delays that ended at this log time
     is_owed: bool  # the entry is part of what somebody gives back who has ended
     looked: dict[str, bool]  # in the pass of the last entries: ticket, and whether it was passed over
 
@@ -146,6 +147,8 @@ class Waiting(Refusals):
         delays = book.delays_in_the_way(ticket.actor, ticket.names, ticket.mode)
         demand(not delays, "delay", f"entry {seq} offers within a lock-delay")
         tickets = self._blocking(ticket, doubt=True, looked=self.looked)
+        if tickets and self.delays_gone > 1:  # each that ends is one look at everybody
+            tickets = self._blocking(ticket, doubt=True)
         demand(not tickets, "I9", f"entry {seq} offers past {[one.ticket_id for one in tickets]}")
         demand(not offer_closes(book, ticket, doubt=False), "I11", f"entry {seq} offers what closes a cycle")
         claim_by_ms = max(book.t_ms + book.rules["claimMs"], ticket.poll_by_ms)
