@@ -34,7 +34,7 @@ async def test_each_command_gets_a_receipt_that_can_be_handed_on_alone(gateway: 
         assert outcome.receipt.seq == 2 + index
         report = check_receipt(outcome.receipt.data, gateway.book.keyring)
         assert (report.exit_code, report.direct_signature) == (0, "valid")
-        guard = FenceGuard(gateway.book.keyring, gateway.book.origin)
+        guard = FenceGuard(gateway.book.keyring, gateway.book.origin, wall_ms=gateway.clock.wall_ms)
         challenge = guard.challenge()
         answer = answer_challenge(ALICE, challenge, name, outcome.receipt.data)
         with guard.permit(outcome.receipt.data, name, Answer(challenge, answer)):

@@ -260,7 +260,7 @@ async def test_one_session_too_many_is_refused_until_another_ends(tmp_path: Path
 
 
 async def test_a_silent_session_has_ended(tmp_path: Path) -> None:
-    """And when its delegation is over as well, nobody remembers it."""
+    """And a day after its delegation nobody remembers it."""
     made = make(tmp_path / "data")
     async with world(tmp_path / "data", made, StillClock(int(time.time() * 1_000))) as place:
         assert place.clock is not None
@@ -268,6 +268,8 @@ async def test_a_silent_session_has_ended(tmp_path: Path) -> None:
         place.clock.advance(120_000)
         check_problem(await place.send(acquire(place, key)), "session_ended", 403, "number", "retry")
         place.clock.advance(480_000)
+        check_problem(await place.send(acquire(place, key)), "session_expired", 403, "number", "retry")
+        place.clock.advance(86_400_000)
         check_problem(await place.send(acquire(place, key)), "agent_unknown", 401, "number", "retry")
 
 
