@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from heapq import nlargest
 from time import monotonic
 
 import orjson
@@ -24,6 +25,7 @@ GAP_SECONDS = 0.25
 AGE_SECONDS_MAX = 1.0  # on a ledger that stands still: leases and refusals run out without an entry
 GAP_PER_COST = 20
 KEPT_MAX = 32  # finished answers of one scene
+ENDED_SESSIONS_MAX = 1_000  # told in one list; a busy agent leaves thousands a day behind, remembered for a week
 
 Question = tuple[str, str]
 
@@ -62,7 +64,7 @@ class Scenes:
         return await self._answer(("agents", ""), lambda _: self._agents())
 
     async def sessions(self, agent: str) -> bytes:
-        """Return the sessions that are remembered, or those of one principal, in the order in which they opened."""
+        """Return the open sessions and those that ended last, or those of one principal, in the order of opening."""
         return await self._answer(("sessions", agent), lambda _: self._sessions(agent))
 
     async def operators(self) -> bytes:
@@ -123,7 +125,11 @@ class Scenes:
     def _sessions(self, agent: str) -> Mapping[str, object]:
         found = [record for record in self._shelf.scan("session/") if isinstance(record, Session)]
         asked = [session for session in found if agent in ("", session.principal)]
-        return {"sessions": [_session_row(one) for one in sorted(asked, key=lambda session: session.opened_seq)]}
+        ended = nlargest(
+            ENDED_SESSIONS_MAX, (one for one in asked if not one.is_open), key=lambda one: one.ended_seq or 0
+        )
+        told = [one for one in asked if one.is_open] + ended
+        return {"sessions": [_session_row(one) for one in sorted(told, key=lambda session: session.opened_seq)]}
 
     def _operators(self) -> Mapping[str, object]:
         found = [record for record in self._shelf.scan("operator/") if isinstance(record, Operator)]

@@ -62,6 +62,17 @@ async def test_sessions_are_listed_by_agent(public: World) -> None:
         check_problem(await public.get(SESSIONS + query), "query_malformed", 400)
 
 
+async def test_of_the_ended_sessions_the_last_ones_are_listed(public: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.web.scenes.ENDED_SESSIONS_MAX", 2)
+    agent = await public.agent("a")
+    keys = [await public.session(agent) for _ in range(5)]
+    for key in (keys[3], keys[0], keys[2]):
+        assert (await public.ask("a", "session.close", session=key.did)).status == 200
+    expected = [keys[index].did for index in (0, 1, 2, 4)]
+    for query in ("", f"?agent={agent.did}"):
+        assert [row["did"] for row in (await public.get(SESSIONS + query)).json["sessions"]] == expected
+
+
 async def test_operators_are_listed_with_the_entries_that_made_and_unmade_them(public: World) -> None:
     other = SigningKey.generate()
     added = leaf_of(await public.ask("op", "operator.add", operator=other.did, name="night"))["seq"]
