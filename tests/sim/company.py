@@ -49,10 +49,14 @@ def _canonical(value: Leaf) -> bytes:
 
 
 class Worker(Agent):
-    """A session. `boss` lets it act, an agent or an operator; `above` is the operator that lets the boss do so."""
+    """A session with the key of `key_name`, mostly one that nobody has seen yet.
 
-    def __init__(self, simulation: Simulation, name: str, boss: Client, above: str = "") -> None:
-        super().__init__(simulation, name)
+    `boss` lets it act, an agent or an operator; `above` is the operator that lets the boss do so.
+    """
+
+    def __init__(self, simulation: Simulation, name: str, key_name: str, boss: Client, above: str = "") -> None:
+        super().__init__(simulation, name, key_name)
+        self.key_name = key_name
         self._boss = boss
         self._above = above
         self._scope: list[str] | None = None
@@ -115,7 +119,7 @@ class Worker(Agent):
             last["verbs"] = rng.choice([["lease"], ["lease"], ["transfer"]])
         self._above_it(links, odd)
         last |= _oddity(odd, links, self.now_ms)
-        links.add("zoe" if odd == "stranger" else self._boss_name(odd), self.name, **last)
+        links.add("zoe" if odd == "stranger" else self._boss_name(odd), self.key_name, **last)
         return links.rows
 
     def _above_it(self, links: Links, odd: str) -> None:
@@ -133,7 +137,7 @@ class Worker(Agent):
 
     def _boss_name(self, odd: str) -> str:
         """Return who signs last: not the boss, when a session or another agent would pass on what it has."""
-        workers = [one.name for one in self.simulation.workers if one is not self and not isinstance(one, Twin)]
+        workers = [one.key_name for one in self.simulation.workers if one is not self and not isinstance(one, Twin)]
         if odd == "session" and workers:
             return self.simulation.rng.choice(workers)
         return self.simulation.rng.choice(self.simulation.config.agents) if odd == "other agent" else self._boss.name
@@ -167,7 +171,7 @@ class Twin(Worker):
     """Another process with the key of a session. It began when the session did, and hears its own answers only."""
 
     def __init__(self, simulation: Simulation, first: Worker) -> None:
-        Agent.__init__(self, simulation, f"{first.name}-2", first.name)
+        Agent.__init__(self, simulation, f"{first.name}-2", first.key_name)
         self._scope = first._scope
         self.anchor = first.anchor
 

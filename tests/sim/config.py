@@ -74,6 +74,7 @@ COMPANY_FAULTS: dict[str, float] = {
     "close": 0.4,
 }
 COMPANY_SHARE = 0.6  # of the worlds
+HECTIC_SHARE = 0.2  # of those
 FAULTS_SHARE = 0.35
 CROWDED_SHARE = 0.25  # of the worlds
 CLASSES = ("read-safe", "exclusive", "irreversible")
@@ -175,7 +176,7 @@ def _company(rng: Random, config: Config) -> Config:
     )
     is_huge = not config.is_rated and rng.random() < 0.02  # a bucket would owe for it for ever
     has_delays = numbers.lock_delay_ms > 0 or any(row.get("lockDelayMs") for row in config.schemes)
-    return config.but(
+    config = config.but(
         parameters=numbers, faults=config.faults | faults, operators=OPERATORS[: rng.choice([1, 2, 2, 3, 5])],
         agents=config.agents[:6], session_share=rng.choice([0.0, 0.2, 0.5]),
         lives_ms=rng.choice([(3_000, 8_000), (8_000, 600_000), (600_000,)]), scope_share=rng.choice([0.0, 0.5, 1.0]),
@@ -184,6 +185,7 @@ def _company(rng: Random, config: Config) -> Config:
         # A delay ends without an entry, so that one which nobody waits for can be in the way of what is due later.
         due_max=256 if has_delays else rng.choice([1, 3, 256]),
     )  # fmt: skip
+    return _hectic(rng, config) if rng.random() < HECTIC_SHARE else config
 
 
 def _crowded(rng: Random, config: Config) -> Config:
@@ -196,6 +198,20 @@ def _crowded(rng: Random, config: Config) -> Config:
         parameters=room, agents=AGENTS[: rng.choice([3, 4, 5])], names=LOCKS[: rng.choice([3, 4])],
         set_max=rng.choice([1, 2]), wait_share=rng.choice([0.8, 1.0]), nest_share=0.9, ttl_ms=(5_000, 20_000),
         give_up_ms=20_000, think_ms=50,
+    )  # fmt: skip
+
+
+def _hectic(rng: Random, config: Config) -> Config:
+    """Let those who hold and wait be stopped all the time, in every way."""
+    faults = {name: COMPANY_FAULTS[name] for name in ("silent", "let_run", "dismiss", "close", "take_over")}
+    numbers = replace(
+        config.parameters, session_idle_ms=2_000, sessions_per_principal=1_024, held_per_principal=4_096,
+        ttl_max_ms=3_600_000,
+    )  # fmt: skip
+    return config.but(
+        parameters=numbers, faults=config.faults | faults | {"remove": 0.5}, operators=OPERATORS[: rng.choice([2, 3])],
+        agents=AGENTS[:3], session_share=0.7, wait_share=rng.choice([0.3, 0.8]), nest_share=0.8, think_ms=50,
+        ttl_ms=(5_000, 20_000), give_up_ms=20_000, lives_ms=(4_000, 20_000), names=LOCKS[: rng.choice([2, 4])],
     )  # fmt: skip
 
 

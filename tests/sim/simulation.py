@@ -173,6 +173,7 @@ class Simulation:
         self.enroller = Enroller(self, "enroller")
         self.workers: list[Worker] = []  # those who still do something
         self._hired: list[asyncio.Task[None]] = []
+        self._keys: list[str] = []  # of all sessions so far
         self._number = 0
 
     @property
@@ -184,10 +185,13 @@ class Simulation:
         """Let a key of short life begin to act for somebody."""
         if self.is_over or len(self.workers) >= WORKERS_MAX or (isinstance(boss, Worker) and self.rng.random() < 0.8):
             return
-        name, above = f"key{len(self._hired)}", ""
+        name, key_name, above = f"key{len(self._hired)}", f"key{len(self._hired)}", ""
+        if self.rng.random() < 0.15:  # a key that has been, or is, something here
+            key_name = self.rng.choice([*self._keys, *self.config.agents, self.config.operators[-1]])
+        self._keys.append(key_name)
         if isinstance(boss, Agent) and self.rng.random() < 0.4:
             above = self.rng.choice(self.config.operators)
-        worker = Worker(self, name, boss, above)
+        worker = Worker(self, name, key_name, boss, above)
         if isinstance(boss, Agent | Operator):
             boss.hired.append(worker.did)
         self._begin(worker)
