@@ -20,8 +20,9 @@ from pathlib import Path
 
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
+from gateway.core.authority import agent_fault, is_operator
 from gateway.core.intake import RawRequest, Rejection
-from gateway.core.state import ApiKey, agent_at, apikey_at, operator_at
+from gateway.core.state import ApiKey, agent_at, apikey_at
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Answered, Desk, Ledger
 from keys.files import KeyFileError, load_key
@@ -116,9 +117,10 @@ class BearerDoor:
         key = self.key_of(token)
         if key.agent is None:
             raise Rejection("token_invalid", "this API key enrols and reads; one that was issued for an agent decides")
-        agent = agent_at(self._sequencer.view, key.agent)
-        if agent is None or agent.removed_seq is not None or not agent.is_custodial:
-            raise Rejection("token_invalid", "the agent behind this API key was removed")
+        view = self._sequencer.view
+        agent = agent_at(view, key.agent)
+        if agent is None or not agent.is_custodial or agent_fault(view, agent, self._sequencer.time_ms) is not None:
+            raise Rejection("token_invalid", "the agent behind this API key, or its operator, was removed")
         return key.agent
 
     def may_read(self, token: str) -> bool:
@@ -144,8 +146,7 @@ class BearerDoor:
         key = apikey_at(self._sequencer.view, digest_of(token))
         if key is None or key.revoked_seq is not None:
             raise Rejection("token_invalid", "no such API key is in force here")
-        operator = operator_at(self._sequencer.view, key.operator)
-        if operator is None or operator.removed_seq is not None:
+        if not is_operator(self._sequencer.view, key.operator):
             raise Rejection("token_invalid", "the operator that issued this API key was removed")
         return key
 

@@ -127,6 +127,20 @@ async def test_the_token_falls_with_the_operator_that_issued_it(public: World) -
     public.audit()
 
 
+async def test_the_token_falls_with_the_operator_of_its_agent(members: World) -> None:
+    other, did = SigningKey.generate(), new_key_in(members.folder / "custody", purpose="custody").did
+    assert (await members.ask("op", "operator.add", operator=other.did)).status == 200
+    added = members.signed(other, "agent.add", agent=did, agentCustody="gateway")
+    assert (await members.send(added)).status == 200
+    token = await members.token(agent=did)
+    assert (await members.look(token, AGENTS)).status == 200
+    assert (await members.ask("op", "operator.remove", operator=other.did)).status == 200
+    check_token_refused(await members.look(token, AGENTS))
+    check_token_refused(await members.call(token, LEASE, resource="lock:x"))
+    assert (await members.ask("op", "operator.add", operator=other.did)).status == 200
+    assert (await members.look(token, AGENTS)).status == 200, "it comes back with its operator"
+
+
 async def test_a_key_file_that_is_gone_is_the_operators_affair(public: World, caplog: pytest.LogCaptureFixture) -> None:
     did, token = await public.custodial("ci")
     (public.folder / "custody" / f"{did}.key").unlink()
