@@ -191,6 +191,8 @@ def peak(crowd: Crowd) -> int:
 
 
 def histogram(crowd: Crowd) -> str:
-    """Return one line; the first column holds the common start and is cut off at the top."""
+    """Return one line from its left border on; the first column holds the common start and is cut off at the top."""
     top = peak(crowd)
-    return "".join(BARS[min(len(BARS) - 1, -(-count * (len(BARS) - 1) // max(1, top)))] for count in counts(crowd))
+    return "|" + "".join(
+        BARS[min(len(BARS) - 1, -(-count * (len(BARS) - 1) // max(1, top)))] for count in counts(crowd)
+    )
