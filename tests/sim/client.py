@@ -58,6 +58,7 @@ class Client:
     def __init__(self, simulation: Simulation, name: str, key_name: str = "") -> None:
         self.simulation = simulation
         self.name = name
+        self.alias = name  # in its idempotency keys and nonces
         self.key: CheapKey = simulation.key(key_name or name)
         self.did = self.key.did
         self.clock_offset_ms = simulation.rng.randint(-8_000, 8_000)
@@ -78,7 +79,7 @@ class Client:
 
     def fresh(self, prefix: str) -> str:
         self._made += 1
-        return f"{prefix}{self.name}{self._made:026d}"
+        return f"{prefix}{self.alias}{self._made:026d}"
 
     def sign(self, action: str, members: Leaf, key: str) -> RawRequest:
         """Return the request as it goes over the wire."""

@@ -57,6 +57,8 @@ class Worker(Agent):
     def __init__(self, simulation: Simulation, name: str, key_name: str, boss: Client, above: str = "") -> None:
         super().__init__(simulation, name, key_name)
         self.key_name = key_name
+        if key_name == name:
+            self.alias = "session"  # they all number their requests alike
         self._boss = boss
         self._above = above
         self._scope: list[str] | None = None

@@ -68,6 +68,9 @@ class People(Batches):
             found, wanted = (kind, leaf.get(NUMBERS.get(kind, ""))), self._owed.pop(0)
             demand(found == wanted, "once", f"entry {leaf['seq']} is {found}, and {wanted} has to come")
         self.in_its_place(leaf)
+        if "request" not in leaf:
+            told = {leaf["actor"], leaf["principal"], leaf["onBehalfOf"]}
+            demand(told == {"gateway"} and "custody" not in leaf, "who", f"entry {leaf['seq']} is the gateway's own")
 
     def acts(self, leaf: Leaf) -> None:
         """The signer of a request may act, and the entry says for whom."""
@@ -484,6 +487,7 @@ class People(Batches):
             "agent_removed": did in self._were["removed"],
             "operator_removed": bool(self._were["former"]),
             "trial_over": did in book.agents,
+            "idempotency_mismatch": False,  # nobody uses a key for two requests
             "session_taken": did in book.sessions or did in book.agents or did in book.operators,
         }
         return None if facts.get(row, True) else "that never happened"

@@ -315,14 +315,10 @@ def touched_names_only(patch: Patch) -> None:
     patch.setattr(append, "touched_claims", touched)
 
 
-def kept_answers_of_the_principal(patch: Patch) -> None:
-    """Let the idempotency keys of all sessions of an agent be one set."""
-
-    def at(draft: state.Draft, actor: str, key: str, t_ms: int) -> Any:
-        one = state.session_at(draft, actor)
-        return state.idempotency_at(draft, one.principal if one else actor, key, t_ms)
-
-    patch.setattr(decide, "idempotency_at", at)
+def one_set_of_keys(patch: Patch) -> None:
+    """Let the idempotency keys of everybody be one set."""
+    real = state.idempotency_key
+    everywhere(patch, "gateway", "idempotency_key", lambda actor, key: real("", key))
 
 
 def is_operator_or_session(view: Any, did: str) -> bool:
@@ -561,6 +557,14 @@ ABLATIONS = (
     Ablation(
         "idle sessions", "a process that died would hold what it has until its delegation ends",
         ("idle",), sessions_due(lambda one: one.expires_at_ms), COMPANY(faults={"silent": 0.9}),
+    ),
+    Ablation(
+        "holiday of sessions", "a restart would end every session that could not say that it is alive",
+        ("idle", "I7", "I8"), no_holiday, COMPANY(faults={"kill": 0.9, "silent": 0.5}, ttl_ms=(10_000, 20_000)),
+    ),
+    Ablation(
+        "keys of each actor", "two sessions that number their requests alike would get each other's answers",
+        ("stranger", "I5"), one_set_of_keys, COMPANY(session_share=0.8),
     ),
     Ablation(
         "time of idle sessions", "a process that is a little late would lose what it holds",

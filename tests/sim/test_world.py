@@ -225,15 +225,32 @@ def test_the_book_finds_what_is_in_the_way() -> None:
     assert book.leases_in_the_way("c", ["s:b"], "write") == []
 
 
-def ledger() -> list[bytes]:
+COMPANY = 61  # a seed with sessions, batches and things given back
+
+
+def ledger(seed: int) -> list[bytes]:
     """Return the leaves of one world."""
     found: list[Any] = []
-    assert run(3, watch=found.append).violation is None
+    assert run(seed, watch=found.append).violation is None
     return [bytes(leaf) for leaf in found[0].checker.raw]
 
 
+def test_the_checker_sees_who_is_named_wrongly() -> None:
+    """Each member that says who acted, in a world with sessions and batches."""
+    leaves = ledger(COMPANY)
+    kinds = {json.loads(leaf)["type"].split("/")[1] for leaf in leaves}
+    assert {"session.opened", "batch.received", "lease.returned"} <= kinds
+    for at in range(len(leaves) - 1, 0, -5):
+        for name in ("actor", "principal", "onBehalfOf"):
+            value = json.loads(leaves[at])
+            value[name] = cheap_key("nobody").did
+            with pytest.raises(Violation):
+                read([*leaves[:at], json.dumps(value).encode()])
+    read(leaves)
+
+
 def test_the_checker_reads_a_ledger_again_and_sees_what_was_changed() -> None:
-    leaves = ledger()
+    leaves = ledger(3)
     assert len(leaves) > 20
     for at, leaf in list(enumerate(leaves[:-1]))[::7]:  # what follows names the hash of each
         value = json.loads(leaf)
