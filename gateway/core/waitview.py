@@ -70,8 +70,8 @@ class Scene:
     refusals by resource, the longest first; tickets, lowest number first; delays, the earliest begun first.
 
     It counts as long as `view` stands at that head: what is on a resource is looked up there. `sessions` are the open
-    ones by key, `gone` those among them whose time has come and whose end is not written yet. `leases`, `held` and
-    `waits` are totals: live leases, the resources they name, refusals that count as waiting.
+    ones that hold or wait, by key, `gone` those among them whose time has come and whose end is not written yet.
+    `leases`, `held` and `waits` are totals: live leases, the resources they name, refusals that count as waiting.
     """
 
     view: View
@@ -147,10 +147,13 @@ def _is_tree(term: str) -> bool:
 def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
     """Walk through the live records once."""
     holiday_ms = counter_at(shelf, HOLIDAY_KEY)
-    found = (record for record in shelf.scan("session/") if isinstance(record, Session))
-    sessions = {session.did: session for session in found if session.is_open}
+    held_or_lapsed = [record for record in shelf.scan("lease/") if isinstance(record, Lease)]
+    queued_or_lapsed = [claim for claim in claims_near(shelf, TICKETS) if isinstance(claim, Ticket)]
+    actors = {lease.holder for lease in held_or_lapsed} | {ticket.actor for ticket in queued_or_lapsed}
+    sessions = _sessions(shelf, actors)
     gone = frozenset(did for did, one in sessions.items() if t_ms >= max(one.due_at_ms, holiday_ms))
-    leases = sorted(_live(shelf, t_ms, holiday_ms, gone), key=lambda lease: lease.fencing_token)
+    live = (one for one in held_or_lapsed if t_ms < max(lapse_ms(one), holiday_ms) and one.holder not in gone)
+    leases = sorted(live, key=lambda lease: lease.fencing_token)
     offers = {record.lease_id: record for record in shelf.scan("handover/") if isinstance(record, Handover)}
     by_holder: dict[str, list[Lease]] = {}
     by_receiver: dict[str, list[Lease]] = {}
@@ -168,7 +171,7 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
     )  # fmt: skip
     closed = (record for record in shelf.scan("delay/") if isinstance(record, Delay) and scene.is_live(record))
     scene.delays.extend(sorted(closed, key=lambda delay: delay.seq))
-    in_line = (claim for claim in claims_near(shelf, TICKETS) if isinstance(claim, Ticket) and scene.is_live(claim))
+    in_line = filter(scene.is_live, queued_or_lapsed)
     scene.tickets.extend(sorted(in_line, key=lambda ticket: ticket.seq))
     pairs, is_short = _deadlocks(scene)
     return replace(scene, pairs=pairs, is_short=is_short)
@@ -240,10 +243,10 @@ def trust_view(view: View, did: str, t_ms: int, parameters: Parameters) -> JsonO
     return seen | _principal(did, principal.did)
 
 
-def _live(shelf: Shelf, t_ms: int, holiday_ms: int, gone: frozenset[str]) -> Iterator[Lease]:
-    for record in shelf.scan("lease/"):
-        if isinstance(record, Lease) and t_ms < max(record.expires_at_ms, holiday_ms) and record.holder not in gone:
-            yield record
+def _sessions(view: View, dids: Iterable[str]) -> dict[str, Session]:
+    """Return the open sessions among these keys. Not by a walk: those that ended, a week's, may be very many."""
+    found = (session_at(view, did) for did in dids)
+    return {session.did: session for session in found if session is not None and session.is_open}
 
 
 def _waiting(shelf: Shelf, t_ms: int, parameters: Parameters) -> Iterator[Waits]:

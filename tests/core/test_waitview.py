@@ -21,6 +21,7 @@ from gateway.core.state import (
     Principal,
     Record,
     Scheme,
+    Session,
     Ticket,
     Waits,
     agent_key,
@@ -30,6 +31,7 @@ from gateway.core.state import (
     lease_key,
     principal_key,
     scheme_key,
+    session_key,
     terms_of,
     ticket_key,
     wait_key,
@@ -568,6 +570,16 @@ def test_one_walk_for_a_scene_and_none_for_what_is_asked_of_it() -> None:
     assert leases_view(scene, A)["counts"] == {"leases": 45, "offered": 0}
     assert stage.walked == 45 + 30
     assert stage.looked_up < 5 * ROWS_MAX, "a row looks up its scheme, its lease and a label"
+
+
+def test_sessions_that_are_over_make_no_picture_dearer() -> None:
+    """They are remembered for a week; who holds nothing is nobody's business here."""
+    stage = Stage(lease(1, "S", "repo:x"), ticket(2, "T", "repo:x"))
+    for number, did in enumerate(["S", "T", *map(str, range(500))], 3):
+        over = Session(did, None, A, "op", ("lease",), (), number, NOW_MS + 1, NOW_MS + 1, ended_seq=number + 600)
+        stage.records[session_key(did)] = over._replace(ended_seq=None) if did in "ST" else over
+    scene = stage.look()
+    assert (stage.walked, stage.looked_up < 20, sorted(scene.sessions)) == (1, True, ["S", "T"])
 
 
 def test_a_question_about_one_resource_looks_up_that_one() -> None:
