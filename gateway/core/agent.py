@@ -28,8 +28,7 @@ def add(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     did = request.text("agent")
     if not _may_enrol(draft, request):
         return refused("agent.refused", refusal.OPERATOR_REQUIRED, {"agent": did})
-    key = enrolling_key(draft, request.text("keyDigest")) if "keyDigest" in request.body else None
-    operator = request.actor if "keyDigest" not in request.body else key.operator if key is not None else None
+    key, operator = _answering(draft, request)
     has_role = is_operator(draft, did) or is_spoken_for(draft, did, context.t_ms)
     if has_role or _is_anothers(draft, request, operator):
         return refused("agent.refused", refusal.KEY_TAKEN, {"agent": did})
@@ -65,6 +64,14 @@ def _may_enrol(draft: Draft, request: SignedRequest) -> bool:
     if "keyDigest" in request.body:
         return is_enroller(draft, request.actor)
     return is_operator(draft, request.actor)
+
+
+def _answering(draft: Draft, request: SignedRequest) -> tuple[ApiKey | None, str | None]:
+    """Return the API key that enrols, if one does, and the operator that will answer for the agent, if one can."""
+    if "keyDigest" not in request.body:
+        return None, request.actor
+    key = enrolling_key(draft, request.text("keyDigest"))
+    return key, None if key is None else key.operator
 
 
 def _is_anothers(draft: Draft, request: SignedRequest, operator: str | None) -> bool:

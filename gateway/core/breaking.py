@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from gateway.core import refusal
 from gateway.core.authority import is_operator
-from gateway.core.holding import conflict_members, end_lease
+from gateway.core.holding import conflict_members, end_lease, ended_members
 from gateway.core.intake import SignedRequest
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted, refused
@@ -67,12 +67,5 @@ def _break(entry: str, draft: Draft, request: SignedRequest, lease: Lease, conte
     delayed = end_lease(draft, lease, "broken", context)
     until_ms = context.t_ms + context.parameters.idempotency_ms
     draft.put(ended_key(broken_name(lease.fencing_token)), Ended(request.actor, "broken", context.seq, until_ms))
-    members: JsonObject = {
-        "resources": list(lease.resources),
-        "leaseId": lease.lease_id,
-        "fencingToken": lease.fencing_token,
-        "holder": lease.holder,
-        "grantSeq": lease.grant_seq,
-        "grantedAtMs": lease.granted_at_ms,
-    }
+    members = ended_members(lease) | {"grantedAtMs": lease.granted_at_ms}
     return granted(entry, _asked(request) | members | delayed)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.core.holding import end_delay, end_lease
+from gateway.core.holding import end_delay, end_lease, ended_members
 from gateway.core.intake import SignedRequest, commands_of
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted
@@ -126,12 +126,5 @@ def expire(draft: Draft, lease: Lease, context: Context) -> Decision:
     losers = [lease.principal]
     if lease.giver is not None and lease.expires_at_ms <= lease.giver_until_ms:
         losers.append(lease.giver)
-    members: JsonObject = {
-        "resources": list(lease.resources),
-        "leaseId": lease.lease_id,
-        "fencingToken": lease.fencing_token,
-        "holder": lease.holder,
-        "grantSeq": lease.grant_seq,
-        "expiresAtMs": lease.expires_at_ms,
-    }
+    members = ended_members(lease) | {"expiresAtMs": lease.expires_at_ms}
     return granted(step.entry, members | delayed | lose(draft, losers, context))

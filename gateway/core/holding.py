@@ -139,6 +139,17 @@ def lease_members(draft: Draft, lease: Lease, ask: Ask, context: Context) -> Jso
     }
 
 
+def ended_members(lease: Lease) -> JsonObject:
+    """Return what an entry says of a lease that somebody else than its holder ends."""
+    return {
+        "resources": list(lease.resources),
+        "leaseId": lease.lease_id,
+        "fencingToken": lease.fencing_token,
+        "holder": lease.holder,
+        "grantSeq": lease.grant_seq,
+    }
+
+
 def named_again(lease: Lease) -> JsonObject:
     """Return the members that name the lease whose place another one takes."""
     return {"fromLeaseId": lease.lease_id, "fromSeq": lease.grant_seq}

@@ -7,7 +7,7 @@ or forgives a skew: log time lies within the statement or it does not.
 `opening_fault` stands in the ladder: nobody who comes with a bad delegation makes the ledger grow. The auditor judges
 every opened session by rules of its own (verifier/delegation.py); the two are written twice on purpose.
 
-Source: docs/protocol.md, sessions and delegations; security.md §12.
+Source: docs/protocol.md 28, 29; security.md §12.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.core import refusal
-from gateway.core.authority import idle_end, is_agent, is_operator, is_spoken_for, remembered_session
+from gateway.core.authority import are_covered, idle_end, is_agent, is_operator, is_spoken_for, remembered_session
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.refusal import Refusal
@@ -24,7 +24,6 @@ from gateway.core.state import Dismissal, Draft, Session, agent_at, operator_at,
 from gateway.core.terms import session_of
 from gateway.core.windup import end_session, given_back, open_sessions
 from verifier.delegation import Delegation
-from verifier.entries import covers
 from verifier.wire import JsonObject
 
 CHAIN_MAX = 2  # from operator over agent to session
@@ -145,15 +144,14 @@ def _is_too_deep(draft: Draft, chain: Sequence[Delegation], t_ms: int) -> bool:
 def _is_wider(chain: Sequence[Delegation]) -> bool:
     """Say whether the second statement gives a verb or a name that the first does not; names as they are written."""
     *above, child = chain
-    return any(not set(child.verbs) <= set(one.verbs) or not _are_covered(child, one) for one in above)
+    return any(not set(child.verbs) <= set(one.verbs) or not _is_within(child, one) for one in above)
 
 
-def _are_covered(child: Delegation, parent: Delegation) -> bool:
+def _is_within(child: Delegation, parent: Delegation) -> bool:
+    """Say whether all names of the child are among the parent's; None is every name there is."""
     if parent.resources is None:
         return True
-    if child.resources is None:  # every name there is
-        return False
-    return all(any(covers(wide, name) for wide in parent.resources) for name in child.resources)
+    return child.resources is not None and are_covered(child.resources, parent.resources)
 
 
 def _is_of_trial(draft: Draft, chain: Sequence[Delegation]) -> bool:

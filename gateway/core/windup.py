@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
-from gateway.core.holding import end_lease, forget_edge
+from gateway.core.holding import end_lease, ended_members, forget_edge
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.resource import claims_near
@@ -114,12 +114,4 @@ def _return(draft: Draft, lease: Lease, cause_seq: int, is_delayed: bool, contex
     step = LIFECYCLE[Standing.LIVE, Event.HOLDER_ENDED]
     assert step.entry is not None, "what is given back is an entry"
     delayed = end_lease(draft, lease, "returned", context, is_delayed=is_delayed)
-    members: JsonObject = {
-        "resources": list(lease.resources),
-        "leaseId": lease.lease_id,
-        "fencingToken": lease.fencing_token,
-        "holder": lease.holder,
-        "grantSeq": lease.grant_seq,
-        "causeSeq": cause_seq,
-    }
-    return granted(step.entry, members | delayed)
+    return granted(step.entry, ended_members(lease) | {"causeSeq": cause_seq} | delayed)
