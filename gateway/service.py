@@ -17,7 +17,16 @@ import orjson
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.authority import OPERATOR_ACTIONS, operator_share
-from gateway.core.intake import RawRequest, Rejection, SignedRequest, check_ttl, commands_of, intake, is_inside_window
+from gateway.core.intake import (
+    RawRequest,
+    Rejection,
+    SignedRequest,
+    check_ttl,
+    commands_of,
+    intake,
+    is_inside_window,
+    weight_of,
+)
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW
 from gateway.core.state import (
@@ -38,7 +47,7 @@ from gateway.ledger.live import Live
 from gateway.ledger.parking import Spot
 from gateway.ledger.sequencer import Refused, Sequencer
 from keys.signing import SigningKey
-from verifier.entries import is_assigned, rows_of
+from verifier.entries import is_assigned
 from verifier.wire import JsonObject, encode_base64, encode_canonical
 
 Policy = Literal["decisions", "trial"]
@@ -174,10 +183,11 @@ class Shares:
     @contextmanager
     def taken(self, view: Live, operator: str, request: SignedRequest) -> Iterator[None]:
         """Count a request as waiting while the block lasts; Busy when its operator's share is used up."""
-        weight = max(1, len(rows_of(request.body.get("commands"))))
+        weight = weight_of(request)
         waiting = self._waiting.get(operator, 0) + weight
         share = operator_share(view, self._size)
-        if waiting > share != self._size and request.action not in RESERVED_ACTIONS:
+        is_alone = share == self._size  # then the line's own bound holds, and its answer is the better one
+        if waiting > share and not is_alone and request.action not in RESERVED_ACTIONS:
             raise Busy("share_full")
         self._waiting[operator] = waiting
         try:

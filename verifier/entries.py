@@ -70,16 +70,6 @@ ZERO_HASH = "0" * 64
 GATEWAY = "gateway"  # the actor of entries that the gateway itself causes
 DELEGATION_TYPE = "tallystick/delegation/1"
 VERBS = ("lease", "transfer")  # what a statement may let a session do
-# The verb by which a session may ask for an action; to beat and to close needs none, and no verb allows the rest.
-VERB_OF: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            ("lease.acquire", "lease.renew", "lease.release", "lease.accept", "wait.claim", "wait.cancel"), "lease"
-        ),
-        "batch.submit": "lease",
-        "lease.transfer": "transfer",
-    }
-)
 BATCH_ACTIONS = ("lease.acquire", "lease.renew", "lease.release")  # what a command of a batch may ask
 
 # Entry 0 names every parameter that decisions depend on; these are the values of RULES_VERSION.
@@ -1074,7 +1064,7 @@ def _check_command(command: JsonObject) -> None:
     _check_one_of(action, command)
 
 
-def commands_of(body: JsonObject) -> tuple[tuple[str, JsonObject], ...]:
+def commands_in(body: JsonObject) -> tuple[tuple[str, JsonObject], ...]:
     """Return action and body of each command of a checked batch; the bodies are those of the actions by themselves."""
     return tuple((_text_of(command, "action"), _by_itself(body, command)) for command in rows_of(body["commands"]))
 

@@ -170,7 +170,7 @@ def _commands(signature_input: str, text: str) -> tuple[int, tuple[tuple[str, Js
         body, created = _body("batch.submit", text), request.parse_signature_input(signature_input).created
     except ValueError:
         return 0, ()
-    return created, entries.commands_of(body)
+    return created, entries.commands_in(body)
 
 
 def _sides(leaf: Leaf) -> tuple[object, ...]:

@@ -29,6 +29,7 @@ from verifier.entries import (
     body_bytes_max,
     body_value,
     check_body,
+    commands_in,
     is_body_text,
     resources_of,
     rows_of,
@@ -198,14 +199,14 @@ class SignedRequest(NamedTuple):
 
 def commands_of(request: SignedRequest) -> tuple[SignedRequest, ...]:
     """Return the commands of a batch as requests of their own, in order; nothing for any other request."""
-    rows = request.body.get("commands") if request.action == "batch.submit" else None
-    return tuple(_command(request, row) for row in rows_of(rows))
+    if request.action != "batch.submit":
+        return ()
+    return tuple(request._replace(action=action, body=body) for action, body in commands_in(request.body))
 
 
-def _command(request: SignedRequest, row: JsonObject) -> SignedRequest:
-    whose: JsonObject = {name: request.body[name] for name in ("actorDid", "ledger")}
-    body = whose | {name: value for name, value in row.items() if name != "action"}
-    return request._replace(action=str(row["action"]), body=body)
+def weight_of(request: SignedRequest) -> int:
+    """Return how many commands a request is: those of a batch, or itself."""
+    return max(1, len(rows_of(request.body.get("commands"))))
 
 
 @dataclass(frozen=True, slots=True)

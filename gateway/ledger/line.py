@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.core.append import GatewayStep
-from gateway.core.intake import SignedRequest
+from gateway.core.intake import SignedRequest, weight_of
 from gateway.core.outcome import ActionDecide
 from gateway.errors import Busy
 from gateway.ledger.history import Answer
-from gateway.ledger.live import commands_of
 
 QUEUE_MAX = 4_096
 QUEUE_RESERVED = QUEUE_MAX // 8  # kept for renew and release, so that an overload never costs anybody a lease
@@ -36,7 +35,7 @@ class Waiting:
     """How many commands it is; they are decided together."""
 
     def __post_init__(self) -> None:
-        self.weight = 1 if self.request is None else max(1, len(commands_of(self.request)))
+        self.weight = 1 if self.request is None else weight_of(self.request)
 
     @property
     def is_first(self) -> bool:

@@ -42,12 +42,8 @@ def cold_keys(request: SignedRequest) -> tuple[str, ...]:
         idempotency_key(request.actor, request.idempotency_key),
         nonce_key(request.actor, request.nonce),
     )
-    return (*keys, *(key for body in (request.body, *commands_of(request)) for key in _ended_keys(body)))
-
-
-def commands_of(request: SignedRequest) -> list[JsonObject]:
-    """Return what the commands of a batch ask, as it stands in the body; nothing for any other request."""
-    return rows_of(request.body.get("commands"))
+    commands = rows_of(request.body.get("commands"))
+    return (*keys, *(key for body in (request.body, *commands) for key in _ended_keys(body)))
 
 
 def _ended_keys(body: JsonObject) -> tuple[str, ...]:

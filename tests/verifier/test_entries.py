@@ -25,7 +25,7 @@ from verifier.entries import (
     body_value,
     check_body,
     command_body,
-    commands_of,
+    commands_in,
     full_type,
     is_body_text,
     leaf_schema,
@@ -636,8 +636,8 @@ def test_a_command_is_its_actions_body_without_what_stands_once() -> None:
     body: JsonObject = {**WHOM, "commands": [{"action": "lease.release", "resource": "a:x"}, ACQUIRE_IN_BATCH]}
     check_body("batch.submit", body)
     assert command_body(body, 0) == {**WHOM, "resource": "a:x"}
-    assert commands_of(body) == (("lease.release", command_body(body, 0)), ("lease.acquire", command_body(body, 1)))
-    for action, command in commands_of(body):
+    assert commands_in(body) == (("lease.release", command_body(body, 0)), ("lease.acquire", command_body(body, 1)))
+    for action, command in commands_in(body):
         check_body(action, command)
 
 
