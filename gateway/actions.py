@@ -151,8 +151,8 @@ _TABLE: tuple[Action, ...] = (
     Action(
         "session.close", "POST", ACTION_PATHS["session.close"], "decision", "agent",
         "End a session and give back what it holds",
-        "By itself, its agent or an operator. The key can't be used again here while its delegation lasts. Closing a "
-        "session that has ended is a success without effect.",
+        "By itself, its agent or an operator. The key can't be used again here while its delegation lasts and for a "
+        "day after. Closing a session that has ended is a success without effect.",
         session.close,
     ),
     Action(

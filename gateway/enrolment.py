@@ -125,7 +125,8 @@ async def _enrol(arguments: argparse.Namespace) -> int:
         option = home_option(arguments.home)
         is_trial = kind_of(token) == "trial"
         if is_trial:
-            print("On trial: 35 decisions in 7 days, on names below the one that follows, a minute at a time.")
+            print("On trial: 35 decisions in 7 days unless entry 0 says otherwise, on names below the one that")
+            print("follows, a minute at a time. To enrol again brings none of them back.")
         resource, ttl = (f"trial:{agent.did}/demo", " --ttl 60s") if is_trial else ("lock:demo", "")
         print(f"Next:  tallystick lease acquire {resource}{ttl}{option}")
     return DONE

@@ -38,7 +38,7 @@ async def batch(arguments: argparse.Namespace) -> int:
     """Submit a batch; the exit code is that of its refusals, if there are any."""
     commands = _commands(arguments.file)
     if arguments.receipts is not None and not arguments.receipts.is_dir():
-        raise Malformed(f"--receipts: there is no folder {arguments.receipts}; nothing was sent")
+        raise Malformed(f"--receipts: there is no folder {arguments.receipts}: make it first; nothing was sent")
     async with patient(arguments.home) as agent:
         outcomes = await agent.batch(commands, atomic=arguments.atomic, bare=arguments.bare)
     unwritten = _write(arguments.receipts, outcomes)

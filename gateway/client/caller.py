@@ -455,14 +455,13 @@ class Caller:
         return NotEnrolled(problem.status, problem.code, problem.detail, advice)
 
     async def _is_operator(self) -> bool:
-        """Return whether entry 0 names this key; False when that can't be read, for it only words a sentence."""
+        """Return whether this key is listed as an operator in force; not proven, for it only words a sentence."""
         try:
-            answer = await self._read(ACTIONS["receipt.get"].path.format(seq=0), "", ATTEMPT_MS)
-            opening = open_receipt(encode_canonical(answer.get("receipt", answer)), self.profile.keyring).leaf
-        except (ClientError, Malformed, _Again):
+            rows = (await self._read(ACTIONS["operator.list"].path, "", ATTEMPT_MS)).get("operators")
+        except (ClientError, _Again):
             return False
-        operators = opening.value.get("operators")
-        return isinstance(operators, list) and self.did in operators
+        listed = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return any(row.get("did") == self.did and "removedSeq" not in row for row in listed)
 
     def _outside_window(self, problem: RequestRejected, call: _Call | None) -> Exception:
         """Sign once more (the attempt may have been held up on its way); the second time it is the clock."""
@@ -494,7 +493,7 @@ class Caller:
 ADVICE_UNSIGNED: Mapping[str, str] = {
     "delegation_invalid": "Make the statement anew with this version: tallystick session delegate.",
     "delegation_wrong_ledger": "The statement names another ledger: make it with a profile of this one.",
-    "delegation_too_deep": "A session lends nothing on, and an agent only what it was lent with --may-delegate.",
+    "delegation_too_deep": "A session lends nothing on; an operator lends to an agent, and that to a session.",
     "delegation_wider": "Ask for no more than the statement above lends: fewer names, or less with --may.",
     "delegation_longer": "Ask for no longer than the statement above lasts.",
     "delegation_expired": "Fix this machine's clock (NTP) if it is wrong; else ask for a new statement.",
@@ -508,7 +507,7 @@ ADVICE_UNSIGNED: Mapping[str, str] = {
     "trial_over": "Enrol with a live API key to go on: tallystick agent enrol",
     "token_invalid": "Ask an operator for an API key that is in force: tallystick apikey issue",
     "reader_limited": "An agent on trial sees its own entries only, and API keys are seen by operators.",
-    "operator_removed": "The operator that answers for this key was removed: ask one that is in force to enrol it.",
+    "operator_removed": "Ask one that is in force to enrol this key: tallystick agent add DID",
 }
 _FIX_CLOCK = "Fix this machine's clock (NTP), then try again."
 _KEEP_NOTE = "Keep seen.note: it carries the log's signature, and it was posted to the ledger's dispute door."

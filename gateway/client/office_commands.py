@@ -61,7 +61,7 @@ async def _remove(arguments: argparse.Namespace) -> int:
     did = did_of(arguments.key)
     async with patient(arguments.home) as operator:
         receipt = await operator.remove_operator(did)
-    step = "Its agents are refused until another operator has removed and added them, or it is added again."
+    step = "Its agents are refused until another operator adds them, or it is added again."
     return done("operator remove", arguments, receipt, step)
 
 
@@ -135,8 +135,9 @@ def tell_token(token: str, path: Path | None) -> str:
 
 
 def _next_of(kind: str) -> str:
-    limits = " It then has 35 decisions in 7 days, on names below trial:<its DID>/." if kind == "trial" else ""
-    return f"Who has it enrols with:  tallystick agent enrol --key @FILE{limits}"
+    limits = "35 decisions in 7 days unless entry 0 says otherwise, on names below trial:<its DID>/."
+    enrols = "Who has it enrols with:  tallystick agent enrol --key @FILE"
+    return f"{enrols}\nThat agent has {limits}" if kind == "trial" else enrols
 
 
 async def _revoke(arguments: argparse.Namespace) -> int:

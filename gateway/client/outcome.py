@@ -78,7 +78,7 @@ def check_receipt_path(path: Path | None) -> None:
     if path is None:
         return
     if not path.parent.is_dir():
-        raise Malformed(f"--receipt: there is no folder {path.parent}; nothing was sent")
+        raise Malformed(f"--receipt: there is no folder {path.parent}: make it first; nothing was sent")
     if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
         raise Malformed(f"--receipt: {path} can't be written; nothing was sent")
 

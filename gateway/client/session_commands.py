@@ -91,7 +91,7 @@ _DESCRIPTIONS = {
 
 
 def _add_open(parser: argparse.ArgumentParser) -> None:
-    _add_scope(parser)
+    _add_scope(parser, ", or what --parent lends")
     parser.add_argument("--name", metavar="LABEL", help=f"a label for people, and for the folder: {LABEL.bound}")
     parser.add_argument(
         "--into", type=Path, metavar="DIR", help="the session's folder (default: sessions/NAME below the profile)"
@@ -113,19 +113,18 @@ def _add_delegate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the statement there (default: print it)")
 
 
-def _add_scope(parser: argparse.ArgumentParser) -> None:
+def _add_scope(parser: argparse.ArgumentParser, less: str = "") -> None:
     parser.add_argument(
         "--ttl", type=duration_ms, default=TTL_MS_DEFAULT, metavar="TIME",
         help=f"how long it lasts at most: 1s to 168h (default {TTL_MS_DEFAULT // 3_600_000}h)",
     )  # fmt: skip
     parser.add_argument(
         "--may", default=None, metavar="VERBS",
-        help="lease (take, renew, release, wait), transfer (hand over), or lease,transfer (default: both, or what "
-        "--parent lends)",
+        help=f"lease (take, renew, release, wait), transfer (hand over), or lease,transfer (default: both{less})",
     )  # fmt: skip
     parser.add_argument(
         "--resource", action="append", dest="resources", metavar="NAME",
-        help="a name, or scheme:path/** for a sub-tree; up to 16 of them (default: every name, or what --parent lends)",
+        help=f"a name, or scheme:path/** for a sub-tree; up to 16 of them (default: every name{less})",
     )  # fmt: skip
 
 

@@ -64,9 +64,9 @@ def decide(
     request = request._replace(
         principal=who.principal, on_behalf_of=who.on_behalf_of, custody="gateway" if who.is_custodial else ""
     )
-    why = _late_fault(draft, request, who, context)
-    if why is not None:
-        return Unreceipted(why, _NO_DETAIL)
+    fault = _late_fault(draft, request, who, context)
+    if fault is not None:
+        return fault
     decision = decide_safely(draft, request, action_decide, context)
     _burn_nonce(draft, request, context.seq, context)
     _keep_answer(draft, request, decision.status, context)
@@ -74,15 +74,16 @@ def decide(
     return decision
 
 
-def _late_fault(draft: Draft, request: SignedRequest, who: Who, context: Context) -> Refusal | None:
+def _late_fault(draft: Draft, request: SignedRequest, who: Who, context: Context) -> Unreceipted | None:
     """Return why nothing is decided for a key that may act: replays of what was decided are free of it."""
     if request.action == "session.open":
-        return opening_fault(draft, request, context)
+        why = opening_fault(draft, request, context)
+        return None if why is None else Unreceipted(why, _NO_DETAIL)
     if who.trial is None:
         return None
+    left = context.parameters.trial_decisions - quota_at(draft, request.actor).used
     costs = 1 + len(commands_of(request))
-    is_used_up = quota_at(draft, request.actor).used + costs > context.parameters.trial_decisions
-    return refusal.TRIAL_USED_UP if is_used_up else None
+    return Unreceipted(refusal.TRIAL_USED_UP, {"left": left}) if costs > left else None
 
 
 def _count(draft: Draft, who: Who, request: SignedRequest, decision: Decision, context: Context) -> None:

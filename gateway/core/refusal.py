@@ -116,7 +116,7 @@ TOO_MANY_SESSIONS = Refusal(
 )  # fmt: skip
 TRIAL_USED_UP = Refusal(
     "trial_used_up", 120, 429, "never", False,
-    "The decisions of this trial are used up: ask an operator to enrol a key of yours.",
+    "This trial has no decision left, or fewer than a batch needs: ask an operator to enrol a key of yours.",
 )  # fmt: skip
 OPERATOR_REQUIRED = Refusal(
     "operator_required", 105, 403, "never", True,

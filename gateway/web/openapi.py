@@ -248,6 +248,7 @@ def _schemas() -> dict[str, object]:
             "nowMs": number,
             "number": number,
             "seq": number,
+            "left": number,
             "violated-policies": {"type": "array", "items": text},
         },
     }

@@ -237,7 +237,7 @@ def _of_refused(error: Refused) -> Problem:
     detail = refusal.advice.partition(":")[0]
     if refusal is TRIAL_USED_UP:  # nothing refills, so there is no Retry-After
         members["violated-policies"] = ["trial"]
-        return Problem(row, detail, members, {"RateLimit": '"trial";r=0'}, QUOTA_EXCEEDED)
+        return Problem(row, detail, members, {"RateLimit": f'"trial";r={members["left"]}'}, QUOTA_EXCEEDED)
     return Problem(row, detail, members=members)
 
 

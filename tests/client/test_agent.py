@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.client.agent import RECEIPT_PATH, Agent
+from gateway.client.agent import Agent
 from gateway.client.caller import DISPUTE_MS, RETRY_MS
 from gateway.client.errors import (
     AnswerRefused,
@@ -684,6 +684,8 @@ async def test_who_may_not_act_hears_what_to_do(gateway: LocalGateway) -> None:
     unknown = await told("agent_unknown", gateway.agent())
     assert unknown.endswith(f"not now. Give your DID to an operator: tallystick agent add {ALICE.did} --name LABEL")
     assert "What the operator would do: tallystick agent add" in await told("agent_removed", gateway.agent())
-    gateway.views[RECEIPT_PATH.format(seq=0)] = {"receipt": gateway.book.receipt(0)}
+    operators = [{"did": key(9).did, "addedSeq": 4}, {"did": key(8).did, "addedSeq": 5, "removedSeq": 6}]
+    gateway.views["/api/v1/acp/operators"] = {"operators": operators}
     assert "This is an operator's key" in await told("agent_unknown", gateway.agent(key(9)))
+    assert "Give your DID" in await told("agent_unknown", gateway.agent(key(8)))
     assert "Give your DID" in await told("agent_unknown", gateway.agent())

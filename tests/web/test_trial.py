@@ -51,9 +51,22 @@ async def test_the_36th_entry_of_a_trial_is_refused_without_an_entry_and_every_a
     assert (last.status, last.json["code"], last.json["number"]) == (429, "trial_used_up", 120)
     assert (last.json["type"], last.json["violated-policies"]) == (QUOTA, ["trial"])
     assert last.headers["content-type"] == "application/problem+json"
-    assert last.headers["ratelimit"] == '"trial";r=0'
+    assert (last.json["left"], last.headers["ratelimit"]) == (0, '"trial";r=0')
     assert "retry-after" not in last.headers, "nothing refills"
     assert still.gateway.house.sequencer.confirmed.size == size
+    still.audit()
+
+
+async def test_a_batch_that_needs_more_than_is_left_is_told_how_much_that_is(still: World) -> None:
+    key = await still.trial()
+    for number in range(30):
+        await acquire(still, key, str(number))
+    commands = [{"action": "lease.release", "resource": name_of(key, str(number))} for number in range(5)]
+    dear = await still.send(still.signed(key, "batch.submit", commands=commands))
+    assert (dear.status, dear.json["code"], dear.json["left"]) == (429, "trial_used_up", 5)
+    assert dear.headers["ratelimit"] == '"trial";r=5'
+    last = await still.send(still.signed(key, "batch.submit", commands=commands[:4]))
+    assert (last.status, last.headers["ratelimit"]) == (200, '"trial";r=0')
     still.audit()
 
 
