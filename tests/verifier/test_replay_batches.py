@@ -52,6 +52,10 @@ def one_missing(ledger: Scene) -> None:
     ledger.grant(BOB, "lock:c")
 
 
+def one_missing_at_the_end(ledger: Scene) -> None:
+    granted(ledger, pair(ledger), "lock:a")
+
+
 def one_index_left_out(ledger: Scene) -> None:
     header = pair(ledger)
     granted(ledger, header, "lock:a", change=lambda leaf: leaf["request"].update(index=1))
@@ -267,6 +271,7 @@ def refused_as_over_though_it_lives(ledger: Scene) -> None:
 
 LIES: list[tuple[Tell, Found, dict[str, int]]] = [
     (one_missing, [(8, "batch_broken")], {}),
+    (one_missing_at_the_end, [(TWO - 1, "batch_broken")], {}),
     (one_index_left_out, [(7, "leaf_malformed")], {}),
     (cited_twice, [(8, "leaf_malformed")], {}),
     (swapped, [(7, "body_differs"), (8, "body_differs")], {}),

@@ -468,6 +468,11 @@ def nothing_given_back(ledger: Scene) -> None:
     ledger.grant(BOB, "lock:b")
 
 
+def nothing_given_back_at_the_end(ledger: Scene) -> None:
+    began(ledger)
+    ledger.close(SESSION, leases=1)
+
+
 def not_all_given_back(ledger: Scene) -> None:
     one = began(ledger)
     ledger.grant(SESSION, "lock:b")
@@ -593,6 +598,7 @@ def returned_named_by_another_word(ledger: Scene) -> None:
 
 RETURNS: list[tuple[Tell, Found, dict[str, int]]] = [
     (nothing_given_back, [(9, "return_missing")], {}),
+    (nothing_given_back_at_the_end, [(8, "return_missing")], {}),
     (not_all_given_back, [(11, "return_missing")], {}),
     (given_back_twice, [(10, "citation_wrong")], {}),
     (given_back_in_wrong_order, [(10, "return_disordered")], {}),

@@ -59,6 +59,10 @@ def _read_all(audit: Audit, jobs: int) -> None:
                 _relate(audit, leaf, entry)
     except Malformed as error:
         audit.say(2, "source_malformed", str(error))
+    is_whole = not any(finding.outcome >= Outcome.INVALID for finding in audit.findings)
+    if audit.stopped_at is None and is_whole:  # that something is missing is no news where entries are bad
+        for code, text in audit.relations.end_faults():
+            audit.say(10, code, text, audit.tree.size - 1)
 
 
 def _link(audit: Audit, entry: Judged) -> Leaf | None:

@@ -103,6 +103,13 @@ class Relations:
         self._call = self._line.next() if state.ticket and is_complete else None
         self._starts.leave(leaf)
 
+    def end_faults(self) -> Faults:
+        """Yield what is missing when no entry comes any more: no checkpoint is signed in the middle of these."""
+        if self._batch:
+            yield "batch_broken", "the ledger ends before all commands of its last batch are answered (31.2)"
+        if self._returns:
+            yield "return_missing", "the ledger ends before everything is given back that has to be (29.4)"
+
     def _place_faults(self, leaf: Leaf, name: str) -> Faults:
         """Nothing comes between a batch and its answers, or an end and what it gives back."""
         yield from self._batch.place_faults(leaf)
