@@ -14,7 +14,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -68,6 +68,18 @@ PUBLISHED: Mapping[str, tuple[str, str]] = {
     "/.well-known/tallystick-policy.txt": (TEXT, "policy.txt"),
     "/.well-known/jwks.json": (JSON, "jwks.json"),
     "/.well-known/did.json": (JSON, "did.json"),
+}
+# By the sequencer's counter: the metric's name and what it counts. A batch is what a client sends, so this is a commit.
+FIGURES: Mapping[str, tuple[str, str]] = {
+    "batches": ("commits", "Commits, each of one entry or more."),
+    "receipts": ("receipts", "Entries that were committed, signed and proven."),
+    "replays": ("replays", "Retries that got the stored answer."),
+    "refused": ("refused", "Requests that were refused without an entry."),
+    "busy": ("busy", "Requests that were sent away because there was too much to do."),
+    "recoveries": ("recoveries", "Times the ledger was opened again after a commit of unknown outcome."),
+    "abandoned": ("abandoned", "Answers whose client no longer waited."),
+    "forgotten": ("forgotten", "Records that were due to be forgotten, and were."),
+    "shared_sessions": ("shared_sessions", "Sessions that were seen to be used by two processes."),
 }
 PARKED_FIGURES: Mapping[str, str] = {
     "parked": "Claims that were kept waiting.",
@@ -378,8 +390,8 @@ def _show_figures(gateway: Gateway) -> None:
         metrics.counter(f"parked_{name}", text, partial(getattr, sequencer.parking.tally, name))
     metrics.labelled("entries", "Entries written since the start.", "type", lambda: sequencer.entries)
     metrics.counter("clock_alarms", "Times the wall clock ran ahead.", lambda: sequencer.clock_alarms)
-    for field in fields(sequencer.counters):
-        metrics.counter(field.name, f"Sequencer: {field.name}.", partial(getattr, sequencer.counters, field.name))
+    for counter, (name, text) in FIGURES.items():
+        metrics.counter(name, text, partial(getattr, sequencer.counters, counter))
 
 
 def offered_count(view: View) -> int:

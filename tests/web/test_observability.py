@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.app import FIGURES
+from gateway.ledger.sequencer import Counters
 from gateway.web import logs
 from gateway.web.metrics import Metrics
 from keys.signing import SigningKey
@@ -112,7 +115,9 @@ async def test_metrics_are_on_a_port_of_their_own_and_count_what_happened(tmp_pa
     assert found[("tallystick_ledger_size",)] == size
     assert found[("tallystick_ready",)] == 1
     assert found[("tallystick_receipts_total",)] >= 4
-    assert found[("tallystick_batches_total",)] >= 4
+    assert found[("tallystick_commits_total",)] >= 4
+    assert {field.name for field in fields(Counters)} == set(FIGURES), "each counter has its metric"
+    assert "tallystick_batches_total" not in reply.body.decode(), "a batch is what one client sends"
     assert place.agents["a"].did not in reply.body.decode(), "labels come from our tables only"
 
 
