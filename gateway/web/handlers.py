@@ -7,7 +7,6 @@ signed it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import partial
 
@@ -15,13 +14,11 @@ import orjson
 
 from gateway.actions import ACTIONS, Action
 from gateway.core.intake import Rejection
-from gateway.errors import Fatal
-from gateway.ledger.history import stored_receipt
 from gateway.ledger.parking import PARK_MS_MAX, Draining
 from gateway.service import Answered
 from gateway.web.access import bearer_token, check_own, check_unlimited, raw_request, reader_of
 from gateway.web.connection import Fields, Reply
-from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House
+from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House, receipt_at
 from gateway.web.mcp import mcp_routes
 from gateway.web.openapi import openapi, origin_prefix
 from gateway.web.pictures import agents, apikeys, leases, operators, schemes, sessions, trust, wait
@@ -34,7 +31,6 @@ from gateway.web.tiles import Tile, is_within, parse_tile_path
 from verifier.entries import body_bytes_max
 from verifier.wire import JsonObject, Malformed, decode_decimal, parse_json
 
-_log = logging.getLogger("tallystick.web")
 _REPLAYED = ("Idempotency-Replayed", "true")
 _ENROLMENT_BYTES_MAX = 1_024
 
@@ -181,20 +177,11 @@ def _tile_cache(house: House, found: Tile) -> str:
 async def receipt(house: House, call: Call) -> Reply:
     """Serve the receipt of one entry with its proof in the newest checkpoint."""
     reader = await reader_of(house, call)
-    confirmed = house.sequencer.confirmed
     try:
         seq = decode_decimal(call.rest)
     except Malformed:
         raise Refusable("not_found", "A receipt has a decimal number.") from None
-    if seq >= confirmed.size:
-        raise Refusable("not_found", "The ledger does not reach that far.")
-    try:
-        body = await house.reads.call(
-            lambda reader: stored_receipt(reader, house.signer, seq=seq, size=confirmed.size, note=confirmed.note)
-        )
-    except Fatal as damage:
-        _log.error("a stored entry can't be served: %s", damage)
-        raise Refusable("entry_damaged", f"Entry {seq} of the store is not the one that was signed.") from damage
+    body = await receipt_at(house, seq)
     check_own(house, reader, body)
     return plain(body, JSON, Cache_Control=house.cache)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.bearer import BearerDoor
 from gateway.core.state import Parameters
 from gateway.core.waitview import Shelf
+from gateway.errors import Fatal
+from gateway.ledger.history import stored_receipt
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, Ledger, Policy, WallClock
 from gateway.signer import Signer
 from gateway.web.connection import Fields
 from gateway.web.limits import Buckets
-from gateway.web.problem import BASE_HEADERS
+from gateway.web.problem import BASE_HEADERS, Refusable
 from gateway.web.reads import ReadThread
 from gateway.web.scenes import Scenes
 
@@ -22,6 +25,7 @@ JSON = "application/json"
 BYTES = "application/octet-stream"
 FOREVER = "public, max-age=31536000, immutable"
 PRIVATE = "private, no-store"
+_log = logging.getLogger("tallystick.web")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,20 @@ class House:
     def cache(self) -> str:
         """Return Cache-Control of what entries say: never kept by anybody, and on a members' ledger nobody else's."""
         return "no-store" if self.ledger.is_public else PRIVATE
+
+
+async def receipt_at(house: House, seq: int) -> bytes:
+    """Return the receipt of an entry with its proof in the newest checkpoint; Refusable when there is none to give."""
+    confirmed = house.sequencer.confirmed
+    if seq >= confirmed.size:
+        raise Refusable("not_found", f"The ledger has {confirmed.size} entries so far.")
+    try:
+        return await house.reads.call(
+            lambda reader: stored_receipt(reader, house.signer, seq=seq, size=confirmed.size, note=confirmed.note)
+        )
+    except Fatal as damage:
+        _log.error("a stored entry can't be served: %s", damage)
+        raise Refusable("entry_damaged", f"Entry {seq} of the store is not the one that was signed.") from damage
 
 
 def answer_fields(parameters: Parameters) -> Mapping[Policy, Fields]:

@@ -24,7 +24,6 @@ from gateway.actions import ACTIONS
 from gateway.core.intake import Rejection
 from gateway.core.refusal import SESSION_REQUIRED
 from gateway.core.waitview import trust_view
-from gateway.ledger.history import stored_receipt
 from gateway.ledger.parking import PARK_MS_MAX, Draining
 from gateway.mcp.protocol import (
     INVALID_REQUEST,
@@ -42,7 +41,7 @@ from gateway.mcp.protocol import (
 from gateway.mcp.tools import Spelling, Trouble, find_call, is_held, result_of
 from gateway.web.access import bearer_token
 from gateway.web.connection import Reply
-from gateway.web.house import JSON, House
+from gateway.web.house import JSON, House, receipt_at
 from gateway.web.problem import BASE_HEADERS, BEARER_CHALLENGE, problem_of
 from gateway.web.routes import Call, Route
 from verifier.wire import JsonObject
@@ -214,17 +213,9 @@ class HttpCaller:
                 return {"ok": True, **trust_view(house.shelf, did, house.sequencer.time_ms, house.ledger.parameters)}
             case _:
                 assert action == "receipt.get", "tools.py offers four reads"
-                return await self._receipt(arguments["seq"])
-
-    async def _receipt(self, seq: object) -> JsonObject:
-        house, confirmed = self._house, self._house.sequencer.confirmed
-        assert isinstance(seq, int), "the table says so"
-        if seq >= confirmed.size:
-            raise Trouble("not_found", f"The ledger has {confirmed.size} entries so far; send a smaller seq.")
-        receipt = await house.reads.call(
-            lambda reader: stored_receipt(reader, house.signer, seq=seq, size=confirmed.size, note=confirmed.note)
-        )
-        return {"ok": True, "seq": seq, "receipt": _parsed(receipt)}
+                seq = arguments["seq"]
+                assert isinstance(seq, int), "the table says so"
+                return {"ok": True, "seq": seq, "receipt": _parsed(await receipt_at(house, seq))}
 
 
 def _parsed(body: bytes) -> JsonObject:

@@ -23,6 +23,8 @@ from gateway.mcp.protocol import (
     UNSUPPORTED_VERSION,
 )
 from gateway.mcp.tools import TOOLS, Spelling
+from gateway.store.contract import StoredEntry
+from gateway.store.sqlite import Reader
 from tests.mcp.world import (
     LEGACY,
     MODERN,
@@ -191,6 +193,27 @@ async def test_a_removed_agent_calls_nothing_any_more(gateway: World) -> None:
     await gateway.ask("op", "agent.remove", agent=did)
     reply = await gateway.send(modern_post("tools/call", token=token, name="coordination.wait", arguments={}))
     assert error_of(reply) == (401, UNAUTHORIZED)
+
+
+async def test_a_receipt_of_an_entry_that_was_changed_in_the_store_is_not_told(
+    gateway: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said as at the other door; that decisions have stopped would not be true."""
+    _, token = await bearer_of(gateway)
+    last = gateway.gateway.house.sequencer.confirmed.size - 1
+    entries = Reader.entries
+
+    def changed(reader: Reader, start: int, stop: int) -> list[StoredEntry]:
+        rows = entries(reader, start, stop)
+        return [StoredEntry(row.seq, row.leaf.replace(b"live", b"lime"), row.signature) for row in rows]
+
+    async def error_at(seq: int) -> str:
+        message = modern_post("tools/call", token=token, name="coordination.receipt.get", arguments={"seq": seq})
+        told = (await gateway.send(message)).json["result"]["structuredContent"]
+        return str(told.get("error"))
+
+    monkeypatch.setattr(Reader, "entries", changed)
+    assert [await error_at(seq) for seq in (last, last + 1)] == ["entry_damaged", "not_found"]
 
 
 ORIGINS = [
