@@ -706,7 +706,9 @@ def _seen(value: JsonValue) -> str:
         return f"a string of {len(value)} characters"
     if isinstance(value, list):
         return f"a list of {len(value)} items"
-    return "null" if value is None else f"an object of {len(value)} members"
+    if isinstance(value, dict):
+        return f"an object of {len(value)} members"
+    return "null" if value is None else "a number that is no integer"  # which a tool's arguments may have
 
 
 _SCHEME_ROW = _object("scheme of a lease", Member("class", CLASS), Member("isFolding", BOOLEAN), Member("name", SCHEME))

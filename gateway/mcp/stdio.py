@@ -178,10 +178,12 @@ def _lines(source: int) -> Iterator[bytes]:
         first, *others = chunk.split(b"\n")
         line += first
         for rest in others:
-            yield from () if is_cut else (bytes(line),)
+            if not is_cut:
+                yield bytes(line)
             line, is_cut = bytearray(rest), False
         if len(line) > MESSAGE_BYTES_MAX:
-            yield from () if is_cut else (bytes(line),)
+            if not is_cut:
+                yield bytes(line)
             line, is_cut = bytearray(), True
     if line and not is_cut:
         yield bytes(line)

@@ -25,7 +25,18 @@ from gateway.client.signing import new_idempotency_key
 from gateway.mcp.protocol import INVALID_PARAMS, Fault, Request, called, plain_result
 from gateway.mcp.shapes import input_schema, output_schema
 from gateway.mcp.watch import advice, watch
-from verifier.entries import ACTION_BODIES, BOOLEAN, DID, RESOURCE, SEQ, Kind, Member, MemberError, check_body
+from verifier.entries import (
+    ACTION_BODIES,
+    BOOLEAN,
+    DID,
+    RESOURCE,
+    SEQ,
+    Kind,
+    Member,
+    MemberError,
+    check_body,
+    check_members,
+)
 from verifier.wire import INT_MAX, JsonObject, JsonValue, Malformed
 
 WAIT_S_MAX = 20
@@ -314,11 +325,12 @@ def refused(trouble: Trouble) -> JsonObject:
 
 def _check(tool: Tool, caller: Caller, arguments: JsonObject) -> None:
     """Raise Trouble for arguments that break the table, in its own words."""
-    _check_members(tool.members, arguments)
-    if tool.is_reading:
-        return
-    body: JsonObject = {"ledger": caller.ledger, "actorDid": caller.did, **_body(tool, arguments)}
+    asked = {name: value for name, value in arguments.items() if name not in _FILLED_IN}
+    body: JsonObject = {"ledger": caller.ledger, "actorDid": caller.did, **_body(arguments)}
     try:
+        check_members(asked, tool.members)
+        if tool.is_reading:
+            return
         check_body(tool.action.name, body)
     except MemberError as error:
         raise Trouble(error.code, str(error)) from error
@@ -330,29 +342,15 @@ def _check(tool: Tool, caller: Caller, arguments: JsonObject) -> None:
         raise Trouble("actor_mismatch", f"Every call here is made by {caller.did}; leave `actorDid` out.")
 
 
-def _check_members(members: tuple[Member, ...], arguments: JsonObject) -> None:
-    for member in members:
-        if member.name not in arguments:
-            if member.is_required:
-                raise Trouble("member_missing", f"member {member.name} is missing; send {member.kind.bound}")
-        elif not member.kind.check(arguments[member.name]):
-            hint = member.kind.explain(arguments[member.name]) if member.kind.explain else None
-            text = f"member {member.name} must be {member.kind.bound}" + (f"; {hint}" if hint else "")
-            raise Trouble("member_invalid", text)
-    known = {member.name for member in members} | set(_FILLED_IN)
-    for name in sorted(arguments.keys() - known):
-        raise Trouble("member_unknown", f"member {name[:64]!r} is not known here; leave it out")
-
-
-def _body(tool: Tool, arguments: JsonObject) -> JsonObject:
-    """Return the members of the request's body."""
+def _body(arguments: JsonObject) -> JsonObject:
+    """Return the members of the request's body: what is not about the call itself."""
     ours = {member.name for member in (*_OWN, _WAITING)}
     return {name: value for name, value in arguments.items() if name not in ours}
 
 
 async def _decide(caller: Caller, tool: Tool, spelling: Spelling, arguments: JsonObject) -> JsonObject:
     key = str(arguments.get("idempotencyKey") or new_idempotency_key())
-    members = {name: value for name, value in _body(tool, arguments).items() if name not in _FILLED_IN}
+    members = {name: value for name, value in _body(arguments).items() if name not in _FILLED_IN}
     try:
         answer = await caller.decide(tool.action.name, members, idempotency_key=key, wait_ms=1_000 * _wait_s(arguments))
     except Trouble as trouble:

@@ -208,6 +208,7 @@ WRONG_ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
     ("coordination.batch", {"commands": []}, "member_invalid"),
     ("coordination.batch", {"commands": [{"action": "agent.add", "agent": ME}]}, "member_invalid"),
     ("coordination.lease.list", {"holder": "me"}, "member_invalid"),
+    ("coordination.batch", {"commands": [{"action": "lease.release", "leaseId": 1.5}]}, "member_invalid"),
     ("coordination.receipt.get", {}, "member_missing"),
     ("coordination.receipt.get", {"seq": -1}, "member_invalid"),
 ]
