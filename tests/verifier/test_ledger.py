@@ -38,8 +38,19 @@ def test_an_honest_day_is_valid_and_its_completeness_unknown_without_a_pinned_si
         "size": 15,
         "root": WORKED.root().hex(),
         "requests": 9,
+        "custodial": 0,
         "keysVersion": 1,
     }
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_ledger_with_keys_that_the_gateway_holds_says_of_how_many_entries_consent_is_not_proven(jobs: int) -> None:
+    ledger = maker.staffed()
+    report = audit(ledger.export(), pins(ledger), jobs=jobs)
+    count = sum("custody" in ledger.value(seq) for seq in range(len(ledger.leaves)))
+    assert (faults(report), report.facts["custodial"]) == ([], count)
+    assert report.statement[1:] == (f"key held by the gateway: consent not proven, in {count} of these entries",)
+    assert count >= 3, "two enrolments by API key and a grant"
 
 
 def test_a_ledger_is_complete_to_a_pinned_or_witnessed_size() -> None:

@@ -30,6 +30,7 @@ class Audit:
     epoch: int = 0
     stopped_at: int | None = None  # the first entry of unknown type
     requests: int = 0
+    custodial: int = 0  # entries of actors whose key the gateway holds
     is_name_unchecked: bool = False  # told once
     level: str = "none"
     completeness: str = "unknown"

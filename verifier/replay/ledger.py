@@ -7,6 +7,7 @@ What is not decided again is told in every report (docs/protocol.md 17.4). Sourc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor
 from itertools import islice
 from pathlib import Path
@@ -116,6 +117,7 @@ def _open(audit: Audit, leaf: Leaf, entry_hash: bytes) -> None:
 def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
     """Step 10 for one entry: its own evidence, then what earlier entries say about it."""
     audit.requests += entry.nonce is not None
+    audit.custodial += "custody" in leaf.value
     if entry.is_unchecked and not audit.is_name_unchecked:
         audit.is_name_unchecked = True
         text = "a name has characters that this Python does not know: its normal form was not checked, here and later"
@@ -142,12 +144,19 @@ def _report(audit: Audit) -> Report:
         findings=(*audit.findings, _NOT_REDECIDED),
         level=audit.level if is_whole else "none",
         completeness=completeness,
-        statement=(f"{audit.tree.size} entries of {audit.source.origin}, signed requests checked: {audit.requests}",),
+        statement=tuple(_statement(audit)),
         facts={
             "origin": audit.source.origin,
             "size": audit.tree.size,
             "root": audit.tree.root().hex(),
             "requests": audit.requests,
+            "custodial": audit.custodial,
             "keysVersion": audit.keyring.version,
         },
     )
+
+
+def _statement(audit: Audit) -> Iterator[str]:
+    yield f"{audit.tree.size} entries of {audit.source.origin}, signed requests checked: {audit.requests}"
+    if audit.custodial:
+        yield f"key held by the gateway: consent not proven, in {audit.custodial} of these entries"
