@@ -10,7 +10,7 @@ House rules of this file:
 * Tokens are not kept, logged or repeated; all that is known of one is its SHA-256. It is looked up under that, and the
   time which that takes tells nobody how much of a guess was right: one that is nearly right has another digest.
 
-Source: docs/protocol.md, API keys.
+Source: docs/protocol.md 30.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import logging
 from pathlib import Path
 
 from gateway.actions import ACTIONS, Action
-from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
+from gateway.client.signing import Draft, new_idempotency_key
 from gateway.core.authority import agent_fault, is_operator
 from gateway.core.intake import RawRequest, Rejection
 from gateway.core.state import ApiKey, agent_at, apikey_at
 from gateway.ledger.sequencer import Sequencer
-from gateway.service import Answered, Desk, Ledger
+from gateway.service import Answered, Desk, Ledger, signed_here
 from keys.files import KeyFileError, load_key
 from keys.signing import SigningKey
 from keys.token import digest_of, kind_of
@@ -32,9 +32,8 @@ from verifier.entries import DID
 from verifier.request import parse_idempotency_key
 from verifier.wire import JsonObject, Malformed, encode_base64, encode_canonical
 
-LIFE_S = 60  # a claim may wait 20 s for its turn, and half of what is left at most
 CUSTODY_PURPOSE = "custody"
-_ENROLMENT_MEMBERS = frozenset({"agent", "name", "proof"})
+ENROLMENT_MEMBERS = ("agent", "name", "proof")  # of agent.add; the rest is the gateway's to add
 _log = logging.getLogger("tallystick.bearer")
 
 
@@ -97,7 +96,7 @@ class BearerDoor:
         key = self.key_of(token)
         if key.agent is not None:
             raise Rejection("token_invalid", "this API key speaks for one agent; use one that was issued for enrolment")
-        unknown = sorted(members.keys() - _ENROLMENT_MEMBERS)
+        unknown = sorted(members.keys() - set(ENROLMENT_MEMBERS))
         if unknown:
             raise Rejection("member_unknown", f"member {unknown[0][:64]!r} is not known here; leave it out")
         did = members.get("agent")
@@ -123,13 +122,6 @@ class BearerDoor:
             raise Rejection("token_invalid", "the agent behind this API key, or its operator, was removed")
         return key.agent
 
-    def may_read(self, token: str) -> bool:
-        """Say whether a token reads like a member."""
-        try:
-            return self.reader_of(token) is not None
-        except Rejection:
-            return False
-
     def reader_of(self, token: str) -> ApiKey:
         """Return the API key of a token that reads; Rejection when it does not."""
         key = self.key_of(token)
@@ -152,7 +144,6 @@ class BearerDoor:
 
     def _signed(self, key: SigningKey, action: Action, members: JsonObject, idempotency_key: str) -> RawRequest:
         """Return the request as its agent would have sent it, anchored in the newest history that there is."""
-        authority = min(self._ledger.authorities)
         newest = self._sequencer.confirmed
         named: JsonObject = {"ledger": self._ledger.origin, "actorDid": key.did, **members}
         try:
@@ -160,10 +151,8 @@ class BearerDoor:
         except Malformed as error:
             raise Rejection("body_malformed", str(error)) from error
         anchor = f"{self._ledger.origin} {newest.size} {encode_base64(newest.root)}"
-        draft = Draft("POST", authority, action.path, "", anchor, body, idempotency_key)
-        created_s = self._sequencer.time_ms // 1_000
-        headers = sign_request(draft, key, created_s=created_s, nonce=new_nonce(), life_s=LIFE_S)
-        return RawRequest("POST", authority, action.path, "?", tuple(headers.items()), body)
+        draft = Draft("POST", min(self._ledger.authorities), action.path, "", anchor, body, idempotency_key)
+        return signed_here(draft, key, self._sequencer.time_ms)
 
 
 def _bare(idempotency_key: str | None) -> str | None:

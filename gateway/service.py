@@ -48,12 +48,12 @@ from gateway.ledger.parking import Spot
 from gateway.ledger.sequencer import Refused, Sequencer
 from keys.signing import SigningKey
 from verifier.entries import is_assigned
-from verifier.wire import JsonObject, encode_base64, encode_canonical
+from verifier.wire import encode_base64, encode_canonical
 
 Policy = Literal["decisions", "trial"]
 Check = Callable[[SignedRequest], None]
 
-FIRST_USE_LIFE_S = 60
+SIGNED_HERE_LIFE_S = 60  # a claim may wait 20 s for its turn, and half of what is left at most
 ROWS_PER_DECISION = 64  # names that a request has, and leases, delays and tickets that they meet
 NONCES_MAX = 32_768  # in each of two generations; a lease call can be sent again for 45 s, 700 per second fit
 
@@ -121,20 +121,22 @@ class FirstUse:
         """Return the operator's request, signed at `t_ms`, that enrols `did`; one idempotency key per DID, so it
         happens once."""
         ledger = self._ledger
-        members: JsonObject = {"actorDid": self._operator.did, "agent": did, "ledger": ledger.origin}
-        authority = min(ledger.authorities)
         draft = Draft(
             method="POST",
-            authority=authority,
+            authority=min(ledger.authorities),
             path=ACTIONS["agent.add"].path,
             query="",
             anchor=f"{ledger.origin} 1 {encode_base64(ledger.genesis)}",
-            body=encode_canonical(members),
+            body=encode_canonical({"actorDid": self._operator.did, "agent": did, "ledger": ledger.origin}),
             idempotency_key=f"first-use:{did}",
         )
-        nonce = new_nonce()
-        headers = sign_request(draft, self._operator, created_s=t_ms // 1000, nonce=nonce, life_s=FIRST_USE_LIFE_S)
-        return RawRequest("POST", authority, draft.path, "?", tuple(headers.items()), draft.body or b"")
+        return signed_here(draft, self._operator, t_ms)
+
+
+def signed_here(draft: Draft, key: SigningKey, t_ms: int) -> RawRequest:
+    """Return a request that the gateway signs with a key of its own at `t_ms`, as it would have come over the wire."""
+    headers = sign_request(draft, key, created_s=t_ms // 1_000, nonce=new_nonce(), life_s=SIGNED_HERE_LIFE_S)
+    return RawRequest(draft.method, draft.authority, draft.path, "?", tuple(headers.items()), draft.body or b"")
 
 
 class Taken(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from gateway.actions import ACTIONS, Action
+from gateway.bearer import ENROLMENT_MEMBERS
 from gateway.core.refusal import TABLE, Retry
 from gateway.web.problem import ROWS
 from verifier.entries import ENTRY_TYPES, HELD_MEMBERS, body_schema, full_type, leaf_schema
@@ -123,10 +124,10 @@ def _body(content_type: str, schema: Mapping[str, object]) -> dict[str, object]:
 
 
 def _enrolment_schema() -> dict[str, object]:
-    """Return what an enrolment by API key says: those members of `agent.add` that are not the gateway's to add."""
+    """Return what an enrolment by API key says."""
     properties = body_schema("agent.add")["properties"]
     assert isinstance(properties, dict), "a body is an object"
-    said = {name: properties[name] for name in ("agent", "name", "proof")}
+    said = {name: properties[name] for name in ENROLMENT_MEMBERS}
     return {"type": "object", "additionalProperties": False, "required": ["agent", "proof"], "properties": said}
 
 
