@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ from gateway.client.terminal import (
     perform,
 )
 from gateway.client.words import standing
-from keys.files import KeyFileError, load_key, new_key, passphrase_path, sync_folder
+from keys.files import KeyFileError, load_key, new_key, new_key_in, passphrase_path
 from keys.token import digest_of, kind_of, new_token
 from verifier.entries import LABEL
 from verifier.wire import JsonObject, Malformed
@@ -207,15 +206,9 @@ def _make_kept(folder: Path) -> str:
     """Return the DID of a new key in the folder, which only the gateway's user can read; the file is named by it."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        made = folder / f"new-{secrets.token_hex(8)}.key"
-        did = new_key(made, purpose=CUSTODY).did
-        kept = folder / f"{did}.key"
-        os.rename(passphrase_path(made), passphrase_path(kept))
-        os.rename(made, kept)
-        sync_folder(folder)
+        return new_key_in(folder, purpose=CUSTODY).did
     except (OSError, KeyFileError) as error:
         raise ProfileError(f"{folder} can't hold the key: {error}. Run this as the gateway's user.") from error
-    return did
 
 
 @contextmanager
@@ -233,14 +226,14 @@ def _forgotten_unless_added(folder: Path, did: str) -> Iterator[None]:
 
 
 def _print_kept(arguments: argparse.Namespace, did: str, token: str, receipt: VerifiedReceipt, url: str) -> None:
+    told = tell_token(token, arguments.out)
     if arguments.json:
         shown_once: JsonObject = {} if arguments.out else {"token": token}
-        tell_token(token, arguments.out) if arguments.out else None
         print(json.dumps({"ok": True, "did": did, "seq": receipt.seq, "type": receipt.type, **shown_once}))
         return
     print(
         f"added {did} and an API key for it (entry {receipt.seq}, verified). The gateway keeps its key; every entry of "
-        f"it says so.\n{tell_token(token, arguments.out)}\nIts bearer takes a lease with:\n\n"
+        f"it says so.\n{told}\nIts bearer takes a lease with:\n\n"
         f'  curl -sS {url}/api/v1/acp/coordination/lease -H "Authorization: Bearer $TALLYSTICK_API_KEY" \\\n'
         f'    -H \'Content-Type: application/json\' -d \'{{"resource":"lock:demo","ttlMs":30000}}\'\n\n'
         f"End it with:  tallystick apikey revoke {digest_of(token)}"
