@@ -3,7 +3,7 @@
 A token is `tsk_live_` or `tsk_trial_`, 30 random base62 characters (178 bits) and 6 more that check the rest, so that
 scanners find a leaked one and a mistyped one is told apart, both without asking anybody. So many random bits need no
 slow hash: the ledger knows a token by its SHA-256.
-Source: docs/protocol.md, API keys.
+Source: docs/protocol.md 30.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One key has one role in a ledger, and an agent one operator that answers for it. So a key in force changes hands only by
 two acts that are both on record: its operator removes it (or is itself removed), then another enrols it.
 
-Source: docs/protocol.md 12.8; security.md §4.
+Source: docs/protocol.md 12.8, 28.8, 30.3, 30.4; security.md §4.
 """
 
 from __future__ import annotations

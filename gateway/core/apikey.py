@@ -3,7 +3,7 @@
 A key with an agent speaks for that agent, whose own key the gateway holds. One without enrols agents: a live key as
 many as come, a trial key a single one ever. None makes operators, and a key is worth nothing once its operator is gone.
 
-Source: docs/protocol.md 12.8; identity.md §2.3.
+Source: docs/protocol.md 30.1, 30.3; identity.md §2.3.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A ledger always has one. Removing an operator stops everybody it answers for: its sessions end and give everything
 back, its agents stay enrolled and are turned away until it is added again or another operator enrols them.
 
-Source: docs/protocol.md 12.8; security.md §4.
+Source: docs/protocol.md 12.8, 28.7; security.md §4.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ beside its receipt is read out of the leaf (core/facts.py), for convenience; cli
 
 A batch of commands has one checkpoint, so its answer has one too: the leaves, signatures and paths of its entries stand
 side by side, the header's first, and a client cuts the receipt of one command out of them. Such a receipt carries the
-header as well, which holds the request that was signed. Source: docs/protocol.md, receipts.
+header as well, which holds the request that was signed. Source: docs/protocol.md 14, 31.5, 31.6.
 """
 
 from __future__ import annotations
