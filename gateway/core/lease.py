@@ -169,7 +169,8 @@ def _prolong(entry: str, draft: Draft, request: SignedRequest, ask: Ask, lease: 
     """Move the end of a lease to now + ttl, never back. Id, token and the end of the longest hold stay."""
     ttl_ms = request.number("ttlMs")
     longer = lease._replace(ttl_ms=ttl_ms, expires_at_ms=max(lease.expires_at_ms, context.t_ms + ttl_ms))
-    draft.put(lease_key(lease.lease_id), longer)
+    if longer != lease:  # what is put as it was would count as one that begins
+        draft.put(lease_key(lease.lease_id), longer)
     again: JsonObject = {"grantedAtMs": lease.granted_at_ms, "grantSeq": lease.grant_seq}
     return granted(entry, lease_members(draft, longer, ask, context) | again)
 

@@ -189,7 +189,7 @@ class _Concern:
         further = _tickets_on(draft, {name for one in wide.values() for name in one.resources} - names)
         self._names |= names
         self._wide |= wide.keys()
-        itself = [one for one in now.values() if isinstance(one, Ticket)]
+        itself = [one for key, was in first.items() if isinstance(one := now[key], Ticket) and not _is_poll(was, one)]
         passed = _passed_over(draft) if changed else ()
         told = {one.seq for one in (*itself, *near, *further, *passed)} - self._told
         self._told |= told
@@ -201,6 +201,11 @@ def _is_change(was: Claim, now: Record | None) -> bool:
     if isinstance(was, Ticket) and isinstance(now, Ticket) and was != now:
         return _standing_of(was) != _standing_of(now)
     return now is None or now == was
+
+
+def _is_poll(was: Claim, now: Ticket) -> bool:
+    """Say whether a ticket was kept alive and nothing else: that is no reason to look at it (23.5)."""
+    return was != now and was == now._replace(poll_by_ms=was.poll_by_ms) if isinstance(was, Ticket) else False
 
 
 def _standing_of(ticket: Ticket) -> tuple[bool, bool, bool]:

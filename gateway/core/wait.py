@@ -219,7 +219,8 @@ def _is_claimable(draft: Draft, ticket: Ticket, ask: Ask, context: Context) -> b
 def _poll(draft: Draft, ticket: Ticket, ask: Ask, context: Context) -> Decision:
     """Keep the place in line for another while."""
     poll_by_ms = context.t_ms + context.parameters.poll_ms
-    draft.put(ticket_key(ticket.ticket_id), ticket._replace(poll_by_ms=poll_by_ms))
+    if poll_by_ms != ticket.poll_by_ms:  # what is put as it was would count as one that joins
+        draft.put(ticket_key(ticket.ticket_id), ticket._replace(poll_by_ms=poll_by_ms))
     place = position(draft, ask, ticket.seq, context.t_ms)
     return granted("wait.polled", {**_named(ticket), "pollByMs": poll_by_ms, "position": place}, ACCEPTED)
 

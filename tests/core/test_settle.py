@@ -382,6 +382,33 @@ def test_an_offer_that_would_close_a_circle_goes_to_the_next_and_comes_back_late
     assert hall.audited() == []
 
 
+def test_to_poll_is_no_reason_to_look_again_at_a_ticket_that_is_passed_over() -> None:
+    """Its standing is of the last change (23.5): in a sweep it stops nobody, though its own end comes later."""
+    hall = Hall()
+    guard, wants, waits = circle(hall)
+    last = hall.line("C", "repo:p")
+    hall.free("A", guard)
+    hall.later(1_000)
+    assert hall.claim("E", wants).type.split("/")[1] == "wait.polled"
+    assert hall.tickets()[wants].is_passed
+    hall.later(19_000)
+    hall.claim("C", last)
+    ends = [("wait.removed", waits), ("wait.offered", last), ("wait.removed", wants)]
+    assert hall.later(12_000)[-3:] == ends
+    assert hall.audited() == []
+
+
+def test_what_lasts_as_long_as_before_concerns_nobody() -> None:
+    """A renewal and a poll within the same millisecond change nothing, so nobody is looked at."""
+    hall = Hall()
+    guard, wants, _ = circle(hall)
+    held = hall.hold("F", "repo:p/x")
+    hall.free("A", guard)
+    hall.renew("F", held, ttlMs=3_600_000)
+    assert hall.tickets()[wants].is_passed
+    assert hall.audited() == []
+
+
 def test_without_the_wait_that_closes_it_there_is_no_circle() -> None:
     hall = Hall()
     guard, wants, waits = circle(hall)

@@ -501,11 +501,14 @@ class Checker(People):
 
     # -- the sweeper --------------------------------------------------------------------------------------------------
 
-    def nothing_overdue(self, true_ms: int) -> None:
-        """What was due at a moment of true time, long enough ago, has its entry. Clocks must not have been set."""
+    def nothing_overdue(self, true_ms: int, wall_ms: int) -> None:
+        """What was due at a moment of true time, long enough ago, has its entry. Clocks must not have been set.
+
+        `wall_ms` is what a machine's clock said then: log time stands still until a slow one has caught up.
+        """
         book, (since_ms, _) = self.book, self.written[len(self.raw) - 1]
         t_ms, delays = book.t_ms, book.delays
-        book.t_ms = t_ms + true_ms - since_ms  # as if the log had gone on
+        book.t_ms = min(wall_ms, t_ms + true_ms - since_ms)  # as if the log had gone on
         if self._due_max >= 256:  # else the last batch may have left something to the next
             book.t_ms = max(t_ms, book.t_ms)
         book.let_delays_go()

@@ -378,7 +378,8 @@ class Simulation:
         is_judged = now_ms - since_ms > late_ms and self.checker.slack_ms == 0 and all(one.is_up for one in self.nodes)
         if is_judged and not self.database.is_failing and not self.database.is_older:
             try:
-                self.checker.nothing_overdue(now_ms - late_ms)
+                wall_ms = min(node.clock.now_ms() for node in self.nodes) - late_ms
+                self.checker.nothing_overdue(now_ms - late_ms, wall_ms)
             except Violation as violation:
                 self.fail(violation.name, str(violation))
 
