@@ -118,8 +118,9 @@ class BearerDoor:
             raise Rejection("token_invalid", "this API key enrols and reads; one that was issued for an agent decides")
         view = self._sequencer.view
         agent = agent_at(view, key.agent)
-        if agent is None or not agent.is_custodial or agent_fault(view, agent, self._sequencer.time_ms) is not None:
-            raise Rejection("token_invalid", "the agent behind this API key, or its operator, was removed")
+        is_theirs = agent is not None and agent.is_custodial and agent.operator == key.operator
+        if agent is None or not is_theirs or agent_fault(view, agent, self._sequencer.time_ms) is not None:
+            raise Rejection("token_invalid", "the agent behind this API key was removed, or has another operator now")
         return key.agent
 
     def reader_of(self, token: str) -> ApiKey:

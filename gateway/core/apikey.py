@@ -57,12 +57,12 @@ def enrolling_key(draft: Draft, digest: str) -> ApiKey | None:
 def _unissuable(draft: Draft, request: SignedRequest) -> Refusal | None:
     if not is_operator(draft, request.actor):
         return refusal.OPERATOR_REQUIRED
-    if "agent" in request.body and not _is_custodial(draft, request.text("agent")):
+    if "agent" in request.body and not _may_speak_for(draft, request.actor, request.text("agent")):
         return refusal.AGENT_NOT_FOUND
     return refusal.APIKEY_KNOWN if apikey_at(draft, request.text("keyDigest")) is not None else None
 
 
-def _is_custodial(draft: Draft, did: str) -> bool:
-    """Say whether this is an agent in force whose key the gateway holds; for others it could not sign."""
+def _may_speak_for(draft: Draft, operator: str, did: str) -> bool:
+    """Say whether this is an agent of the operator, in force, whose key the gateway holds: for others it can't sign."""
     agent = agent_at(draft, did)
-    return agent is not None and agent.is_custodial and is_agent(draft, did)
+    return agent is not None and agent.is_custodial and agent.operator == operator and is_agent(draft, did)

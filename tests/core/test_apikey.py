@@ -24,16 +24,17 @@ def test_issuing_is_an_entry_with_the_digest_and_never_the_key() -> None:
 
 def test_a_key_speaks_for_an_agent_whose_own_key_the_gateway_holds() -> None:
     one = Crew()
-    one.tell(add("op2", "C", agentCustody="gateway"))
+    one.tell(add("op", "C", agentCustody="gateway"))
     leaf = one.say(issue("op", K, "live", agent=C))
     assert own_members(leaf) == {"keyDigest": K, "kind": "live", "agent": C}
     key = apikey_at(one.shelf, K)
     assert key is not None and (key.agent, key.operator) == (C, OP)
 
 
-@pytest.mark.parametrize("agent", ["A", "nobody", "s", "op", "gone"])
-def test_no_key_speaks_for_who_keeps_its_own_key(agent: str) -> None:
+@pytest.mark.parametrize("agent", ["A", "nobody", "s", "op", "gone", "another's"])
+def test_no_key_speaks_for_who_keeps_its_own_key_or_has_another_operator(agent: str) -> None:
     one = Crew()
+    one.tell(add("op2", "another's", agentCustody="gateway"))
     one.open("s", "A")
     one.tell(add("op", "gone", agentCustody="gateway"))
     one.tell(remove("op", "gone"))

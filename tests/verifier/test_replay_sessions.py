@@ -492,6 +492,13 @@ def given_back_in_wrong_order(ledger: Scene) -> None:
     ledger.leave(SESSION, two, one)
 
 
+def given_back_a_moment_later(ledger: Scene) -> None:
+    one = began(ledger)
+    closed = ledger.close(SESSION, leases=1, tickets=0)
+    ledger.time_ms += 1
+    ledger.returned(one, closed)
+
+
 def lease_before_ticket(ledger: Scene) -> None:
     one = began(ledger)
     ledger.grant(BOB, "lock:b", ttl_ms=HOUR_MS)
@@ -603,6 +610,7 @@ RETURNS: list[tuple[Tell, Found, dict[str, int]]] = [
     (given_back_twice, [(10, "citation_wrong")], {}),
     (given_back_in_wrong_order, [(10, "return_disordered")], {}),
     (lease_before_ticket, [(11, "return_disordered")], {}),
+    (given_back_a_moment_later, [(9, "return_late")], {}),
     (something_between, [(12, "return_missing"), (13, "return_wrong")], {}),
     (given_back_by_a_session_that_lives, [(8, "leaf_malformed")], {}),
     (given_back_for_another_cause, [(10, "citation_wrong")], {}),

@@ -132,13 +132,18 @@ async def test_the_token_falls_with_the_operator_of_its_agent(members: World) ->
     assert (await members.ask("op", "operator.add", operator=other.did)).status == 200
     added = members.signed(other, "agent.add", agent=did, agentCustody="gateway")
     assert (await members.send(added)).status == 200
-    token = await members.token(agent=did)
+    token = new_token("live")
+    issued = members.signed(other, "apikey.issue", keyDigest=digest_of(token), kind="live", agent=did)
+    assert (await members.send(issued)).status == 200
     assert (await members.look(token, AGENTS)).status == 200
     assert (await members.ask("op", "operator.remove", operator=other.did)).status == 200
     check_token_refused(await members.look(token, AGENTS))
     check_token_refused(await members.call(token, LEASE, resource="lock:x"))
     assert (await members.ask("op", "operator.add", operator=other.did)).status == 200
     assert (await members.look(token, AGENTS)).status == 200, "it comes back with its operator"
+    assert (await members.ask("op", "agent.remove", agent=did)).status == 200
+    assert (await members.ask("op", "agent.add", agent=did, agentCustody="gateway")).status == 200
+    check_token_refused(await members.look(token, AGENTS))
 
 
 async def test_a_key_file_that_is_gone_is_the_operators_affair(public: World, caplog: pytest.LogCaptureFixture) -> None:

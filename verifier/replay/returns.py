@@ -30,12 +30,13 @@ class Due(NamedTuple):
 class Returns:
     """What has still to come for the cause `cause_seq`; `is_called` says that the entry looked at is part of it."""
 
-    __slots__ = ("_due", "_state", "cause_seq", "is_called")
+    __slots__ = ("_due", "_state", "_time_ms", "cause_seq", "is_called")
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._due: deque[Due] = deque()
         self.cause_seq = -1
+        self._time_ms = 0  # of the cause
         self.is_called = False
 
     def __bool__(self) -> bool:
@@ -47,7 +48,7 @@ class Returns:
         everybody = dict.fromkeys((*actors, *(session.did for session in ended)))
         tickets = sorted(ticket.seq for did in everybody for ticket in state.tickets_of.get(did, ()))
         leases = sorted(lease.seq for did in everybody for lease in state.leases_of.get(did, ()))
-        self.cause_seq = cause_seq
+        self.cause_seq, self._time_ms = cause_seq, state.now_ms
         self._due.extend(Due("session.ended", session.opened_seq) for session in ended)
         self._due.extend(Due("wait.removed", number) for number in tickets)
         self._due.extend(Due("lease.returned", number) for number in leases)
@@ -64,6 +65,8 @@ class Returns:
             self._due.remove(found)
             if found != wanted:
                 yield "return_disordered", f"{wanted.entry} of {wanted.number} comes before this one (29.4)"
+            if leaf.time_ms != self._time_ms:
+                yield "return_late", f"timeMs is not that of entry {self.cause_seq}, the cause (29.4)"
             return
         self._due.clear()
         yield "return_missing", f"{wanted.entry} of {wanted.number} comes right after entry {self.cause_seq} (29.4)"

@@ -97,12 +97,12 @@ def _agent_remove(people: People, actor: str, asked: JsonObject) -> str | None:
 
 
 def _apikey_issue(people: People, actor: str, asked: JsonObject) -> str | None:
-    """A key of one agent is for an agent whose own key the gateway holds; for others it could not sign."""
+    """A key of one agent is for an agent of that operator whose own key the gateway holds; for others it can't sign."""
     if actor not in people.operators:
         return "operator_required"
     did = _text(asked, "agent")
     agent = None if did is None else people.agent(did)
-    if did is not None and (agent is None or not agent.is_custodial):
+    if did is not None and (agent is None or not agent.is_custodial or agent.operator != actor):
         return "agent_not_found"
     return "apikey_known" if _text(asked, "keyDigest") in people.keys else None
 
