@@ -27,8 +27,10 @@ from gateway.core.intake import (
     is_inside_window,
     weight_of,
 )
-from gateway.core.outcome import Unreceipted
-from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW
+from gateway.core.outcome import Context, Unreceipted
+from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW, Refusal
+from gateway.core.session import opening_fault
+from gateway.core.state import Draft as Records
 from gateway.core.state import (
     Parameters,
     agent_at,
@@ -308,13 +310,18 @@ class Desk:
             return "decisions", taken.left
         return "trial", max(0, self._ledger.parameters.trial_decisions - quota_at(view, did).used)
 
+    def _chain_fault(self, request: SignedRequest) -> Refusal:
+        """Return the row of the table that the core would find for delegations whose first issuer is unknown here."""
+        context = Context(self._sequencer.time_ms, 0, self._ledger.parameters)
+        return opening_fault(Records(self._sequencer.view), request, context) or ISSUER_UNKNOWN
+
     async def _enrol(self, request: SignedRequest) -> None:
         """Enrol a stranger where any key may join; elsewhere refuse it, as the core would.
 
         Sessions come by a delegation, and a key that is something else here already stays that.
         """
         if request.action == "session.open":
-            raise Refused(Unreceipted(ISSUER_UNKNOWN, {}))
+            raise Refused(Unreceipted(self._chain_fault(request), {}))
         did = request.keyid
         is_taken = did == self._ledger.enroller or self._sequencer.view.get(operator_key(did)) is not None
         if self._first_use is None or is_taken:

@@ -185,10 +185,10 @@ async def test_a_stranger_elsewhere_costs_neither_rate_nor_queue() -> None:
 SESSION = SigningKey(b"\x04" * 32)
 
 
-def lent(issuer: SigningKey, subject: SigningKey, above: SignedDelegation | None = None) -> SignedDelegation:
-    return delegate(
-        issuer, subject.did, origin=LEDGER.origin, now_ms=NOW_MS, parent=above, may_delegate=subject is WORKER
-    )
+def lent(
+    issuer: SigningKey, subject: SigningKey, above: SignedDelegation | None = None, *, origin: str = LEDGER.origin
+) -> SignedDelegation:
+    return delegate(issuer, subject.did, origin=origin, now_ms=NOW_MS, parent=above, may_delegate=subject is WORKER)
 
 
 def opening(*links: SignedDelegation) -> RawRequest:
@@ -252,6 +252,25 @@ async def test_a_session_is_opened_by_whom_the_ledger_knows_at_the_root(is_dev: 
     with pytest.raises(Refused) as refused:
         await here.decide(opening(lent(stranger, SESSION)), ACTIONS["session.open"])
     assert (refused.value.unreceipted.refusal, limiter.payers) == (ISSUER_UNKNOWN, [])
+
+
+@pytest.mark.parametrize("is_dev", [False, True])
+async def test_a_stranger_at_the_root_is_told_the_first_row_that_holds_as_the_core_would(is_dev: bool) -> None:
+    """The operator of another ledger is a stranger here, and its agent is told that the statement is for there."""
+    here, sequencer, limiter = crowded_desk(is_dev=is_dev)
+    stranger = SigningKey(b"\x05" * 32)
+    above = lent(stranger, WORKER, origin="other.example/main")
+    passed_on = lent(WORKER, SESSION, lent(stranger, WORKER))
+    stories = [
+        (opening(above, lent(WORKER, SESSION, above)), "delegation_wrong_ledger"),
+        (opening(lent(stranger, SESSION, origin="other.example/main")), "delegation_wrong_ledger"),
+        (opening(lent(stranger, WORKER), passed_on), "issuer_unknown"),
+    ]
+    sequencer.records.pop(session_key(SESSION.did))
+    for raw, error in stories:
+        with pytest.raises(Refused) as refused:
+            await here.decide(raw, ACTIONS["session.open"])
+        assert (refused.value.unreceipted.refusal.name, limiter.payers, sequencer.requests) == (error, [], [])
 
 
 @pytest.mark.parametrize("key", [OPERATOR, ENROLLER])
