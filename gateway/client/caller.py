@@ -216,7 +216,7 @@ class Caller:
             receipts = await self._retrying(lambda timeout_ms: self._attempt_batch(call, timeout_ms), until_ms)
         self._note_entry(receipts[-1], call)
         if receipts[0].leaf.batch is None:
-            Decided(receipts[0], call.sent_ms).in_favour()
+            raise refusal_of(receipts[0])
         return tuple(Decided(receipt, call.sent_ms) for receipt in receipts)
 
     async def enrol(self, token: str, members: JsonObject, *, until_ms: int | None = None) -> VerifiedReceipt:
@@ -360,6 +360,8 @@ class Caller:
         if receipt_bytes is not None:
             receipt = open_receipt(receipt_bytes, self.profile.keyring)
             await self._accept(receipt.leaf, receipt.checkpoint, call, sent)
+            if not receipt.leaf.text("error"):
+                raise AnswerRefused(f"entry {receipt.seq} is {receipt.type}, which answers no command of the batch")
             return (receipt,)
         cut = cut_batch(sent.reply.unverified_body)
         if cut is None:

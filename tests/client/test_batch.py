@@ -11,8 +11,10 @@ from gateway.client.errors import AnswerRefused, BatchRefused, LeaseHeld, NotEnr
 from gateway.client.exits import HELD, exit_code_of, explain
 from gateway.client.fence import Answer, FenceGuard, answer_challenge
 from tests.client.world import ALICE, BATCH, BOB, FILE, Book, LocalGateway, ManualClock, forged, lost_answer, status
+from verifier.envelope import PAYLOAD_TYPE
+from verifier.proof import Proof, encode_proof
 from verifier.receipt import check_receipt
-from verifier.wire import JsonObject, JsonValue, Malformed, encode_base64, parse_json
+from verifier.wire import JsonObject, JsonValue, Malformed, decode_base64, encode_base64, parse_json
 
 NAMES = ("repo:a", "repo:b", "repo:c")
 
@@ -203,6 +205,26 @@ async def test_an_answer_that_does_not_prove_every_command_is_refused(
     async with gateway.agent() as agent:
         gateway.faults = [forged(forge)]
         with pytest.raises(AnswerRefused):
+            await agent.batch([acquiring(name) for name in NAMES])
+
+
+async def test_the_receipt_of_the_header_alone_is_no_answer(gateway: LocalGateway) -> None:
+    """It proves that the batch was decided, and of no command what became of it."""
+
+    def only_header(answer: JsonObject) -> JsonObject:
+        batch = answer["batch"]
+        assert isinstance(batch, dict) and isinstance(batch["index"], int)
+        leaf, signature, path = (rows(batch, name)[0] for name in ("leaves", "signatures", "paths"))
+        assert isinstance(path, list)
+        hashes = tuple(decode_base64(str(part), 32) for part in path)
+        proof = encode_proof(Proof(batch["index"], hashes, str(batch["checkpoint"]).encode())).decode()
+        signed: JsonObject = {"keyid": batch["keyid"], "sig": signature}
+        receipt: JsonObject = {"payloadType": PAYLOAD_TYPE, "payload": leaf, "signatures": [signed], "proof": proof}
+        return {"ok": True, "receipt": receipt}
+
+    async with gateway.agent() as agent:
+        gateway.faults = [forged(only_header)]
+        with pytest.raises(AnswerRefused, match="no command of the batch"):
             await agent.batch([acquiring(name) for name in NAMES])
 
 
