@@ -14,7 +14,7 @@ from gateway.client.delegation import delegate
 from keys.signing import SigningKey
 from tests.core.requests import ORIGIN, key_of
 from tests.scenarios.stage import Stage, did, kind, stage
-from tests.system.process import ROOT, Gateway
+from tests.system.process import ROOT, Gateway, run_cli
 from tests.web.world import Message, Reply, World, make, world
 from verifier.wire import decode_base64
 
@@ -121,6 +121,30 @@ def test_two_processes_with_one_session_key_are_flagged(tmp_path: Path) -> None:
         report = gateway.verify_ledger(tmp_path / "ledger.export")
     notes = [finding for finding in rows(report["findings"]) if finding["code"] == "session_shared"]
     assert [finding["outcome"] for finding in notes] == ["valid"]
+
+
+def test_a_key_in_two_ledgers_acts_in_each_by_what_was_said_there(tmp_path: Path) -> None:
+    """What an operator of one ledger lends opens a session there, and is refused by its name in the other."""
+    here_home, there_home, lent = tmp_path / "here-home", tmp_path / "there-home", tmp_path / "lent.json"
+    with (
+        Gateway(tmp_path / "here", "--metrics-port", "0", "--origin", "localhost/here") as here,
+        Gateway(tmp_path / "there", "--metrics-port", "0", "--origin", "localhost/there") as there,
+    ):
+        here.join(here_home)
+        there_home.mkdir(mode=0o700)
+        for name in ("agent.key", "agent.pass"):
+            shutil.copy2(here_home / name, there_home / name)
+        there.join(there_home)
+        for gateway, home in ((here, here_home), (there, there_home)):
+            gateway.cli(home, "lease", "acquire", "lock:own")  # its first decision enrols it here
+        key = json.loads(here.cli(here_home, "agent", "init", "--json").stdout)["did"]
+        there.cli(there.data / "operator", "session", "delegate", key, "--out", str(lent))
+        opening = ("session", "open", "--parent", str(lent), "--json", "--home")
+        refused = run_cli(*opening, str(here_home))
+        assert (refused.returncode, json.loads(refused.stdout)["error"]) == (77, "delegation_wrong_ledger")
+        assert run_cli(*opening, str(there_home)).returncode == 0
+        here.verify_ledger(tmp_path / "here.export")
+        there.verify_ledger(tmp_path / "there.export")
 
 
 async def test_a_captured_request_is_worth_nothing_to_another_process(tmp_path: Path) -> None:
