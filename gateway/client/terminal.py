@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import re
 import shlex
 import sys
@@ -21,7 +22,7 @@ from typing import NoReturn
 
 from gateway.client.agent import Agent
 from gateway.client.errors import ClientError, LeaseBroken, LeaseLost, NotEnrolled, StillWaiting
-from gateway.client.exits import INTERRUPTED, USAGE, exit_code_of, exit_table, explain, seconds, shown
+from gateway.client.exits import INTERRUPTED, UNREAD, USAGE, exit_code_of, exit_table, explain, seconds, shown
 from gateway.client.profile import default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
@@ -47,7 +48,9 @@ def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> in
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal can't show is no reason to fail
     try:
         with _told_warnings(command):
-            return asyncio.run(handler(arguments))
+            code = asyncio.run(handler(arguments))
+            sys.stdout.flush()
+            return code
     except Malformed as error:
         return _tell(command, arguments, {"error": "wrong_usage"}, shown(str(error)), USAGE)
     except ClientError as error:
@@ -56,6 +59,9 @@ def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> in
         return _tell(command, arguments, error_facts(error), text, exit_code_of(error))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has read enough, as `head` does; what was decided is decided
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed at exit
+        return UNREAD
 
 
 def _tell(command: str, arguments: argparse.Namespace, facts: Mapping[str, object], text: str, code: int) -> int:

@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import stat
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ from gateway.client.errors import LeaseLost, SessionEnded, SessionRefused
 from gateway.client.profile import open_profile
 from gateway.client.session import Session
 from keys.token import digest_of, kind_of
-from tests.system.process import Gateway, run_cli, run_module
+from tests.system.process import ROOT, Gateway, run_cli, run_module
 
 pytestmark = pytest.mark.system
 
@@ -85,6 +87,16 @@ def opened(home: Path, *options: str) -> Path:
     result = client(home, "session", "open", "--json", *options)
     assert result.returncode == 0, result
     return Path(str(facts(result)["home"]))
+
+
+def test_who_reads_no_further_sees_no_traceback(alice: Path) -> None:
+    """As behind `head -1`: the lease is taken, and the exit code is that of a closed pipe."""
+    command = [sys.executable, "-m", "gateway", "lease", "acquire", "lock:head", "--home", str(alice)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(30)) == (b"", 141)
+    assert "lock:head" in client(alice, "lease", "list").stdout
 
 
 # -- one's own key -----------------------------------------------------------------------------------------------------
