@@ -265,7 +265,8 @@ class People(Batches):
         if actor not in self.book.operators:
             return "operator_required"
         agent = self.book.agent(body["agent"]) if "agent" in body else None
-        if "agent" in body and (agent is None or not agent.is_custodial):
+        is_its = agent is not None and agent.is_custodial and agent.operator == actor
+        if "agent" in body and not is_its:
             return "agent_not_found"
         return "apikey_known" if body["keyDigest"] in self.book.api_keys else None
 
