@@ -149,7 +149,8 @@ _TABLE: tuple[Row, ...] = (
         "Sign the proof with the key that is to be enrolled, for this API key and this ledger."),
     # Who may read.
     Row("reader_unknown", 403, "This key reads nothing here", "Ask the operator for `tallystick agent add`."),
-    Row("reader_limited", 403, "This key does not read this", "A trial key reads what is its own; ask the operator."),
+    Row("reader_limited", 403, "This key does not read this",
+        "Operators read API keys, and a trial agent what is its own: ask the operator."),
     Row("not_a_checkpoint", 400, "This is not a checkpoint of this ledger", "Send the note as you received it."),
     # Not now.
     Row("rate_limited", 429, "Too many requests", _RETRY, SAME),
