@@ -182,6 +182,12 @@ def test_a_command_never_meets_a_session_whose_time_has_come_however_many_are_du
     assert (ended.value["reason"], ended.value["leases"]) == ("idle", 1)
 
 
+def test_what_had_lapsed_of_an_agent_is_not_given_back_by_its_removal_however_much_is_due() -> None:
+    one, size = crowd_with_a_session()
+    one.tell(remove("op2", "X"))
+    assert one.types(size) == ["lease.expired"] * 300 + ["agent.removed"]
+
+
 def test_a_session_that_is_not_touched_waits_for_the_next_sweep() -> None:
     one, size = crowd_with_a_session()
     assert one.tell(acquire("B", "repo:other")) == "lease.granted"

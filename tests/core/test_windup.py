@@ -7,8 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.core.state import Ended, ended_key, principal_at
-from tests.core.book import own_members
+from gateway.core import agent
+from gateway.core.intake import SignedRequest
+from gateway.core.outcome import Context, Decision
+from gateway.core.state import Draft, Ended, ended_key, principal_at
+from tests.core.book import DECIDERS, own_members
 from tests.core.crew import Crew
 from tests.core.requests import (
     accept,
@@ -228,6 +231,19 @@ def test_what_a_principal_holds_is_nothing_afterwards(how: str) -> None:
             one.later(IDLE_MS)
     left = 1 if how in ("close", "idle") else 0
     assert principal_at(one.shelf, did_of("X"), one.parameters).held == left
+
+
+def test_an_act_that_fails_after_it_has_dismissed_somebody_ends_nobody() -> None:
+    def failing(draft: Draft, request: SignedRequest, context: Context) -> Decision:
+        agent.remove(draft, request, context)
+        raise ZeroDivisionError
+
+    one = crowded()
+    mark = len(one.leaves)
+    assert one.tell(remove("op2", "X"), deciders={**DECIDERS, "agent.remove": failing}) == "decision_failed"
+    assert one.types(mark) == ["decision.failed"]
+    assert all(one.session(name).is_open for name in ("x1", "x2", "x3"))
+    assert one.tell(remove("op2", "X")) == "agent.removed"
 
 
 def test_an_ended_key_waits_for_nobody_any_more() -> None:
