@@ -146,6 +146,15 @@ async def test_the_token_falls_with_the_operator_of_its_agent(members: World) ->
     check_token_refused(await members.look(token, AGENTS))
 
 
+async def test_the_token_falls_with_the_custody_of_its_agent(public: World) -> None:
+    """What the gateway signed for an agent that has its own key now would bear no mark of it."""
+    did, token = await public.custodial("ci")
+    for action in ("agent.remove", "agent.add"):
+        assert (await public.ask("op", action, agent=did)).status == 200
+    check_token_refused(await public.call(token, LEASE, resource="lock:x"))
+    public.audit()
+
+
 async def test_a_key_file_that_is_gone_is_the_operators_affair(public: World, caplog: pytest.LogCaptureFixture) -> None:
     did, token = await public.custodial("ci")
     (public.folder / "custody" / f"{did}.key").unlink()
