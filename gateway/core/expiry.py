@@ -45,10 +45,19 @@ EXPIRIES_MAX = 256  # In one sweep, so that a mass of expiries never keeps a ren
 
 
 def due_claims(draft: Draft, t_ms: int) -> tuple[Timed, ...]:
-    """Return what is due, the oldest first, ties by number; at most EXPIRIES_MAX."""
+    """Return what is due, the oldest first, ties by number; at most EXPIRIES_MAX, if not all of these are delays.
+
+    A delay ends without an entry, and a batch without entries is not kept: what comes behind many of them would wait
+    for ever.
+    """
     if t_ms < counter_at(draft, HOLIDAY_KEY):
         return ()
-    return draft.due(t_ms, EXPIRIES_MAX)
+    count = EXPIRIES_MAX
+    while True:
+        due = draft.due(t_ms, count)
+        if len(due) < count or not all(isinstance(one, Delay) for one in due):
+            return due
+        count *= 4
 
 
 def touched_claims(draft: Draft, request: SignedRequest, t_ms: int) -> tuple[Timed, ...]:

@@ -34,6 +34,7 @@ from tests.core.requests import (
     remove,
     remove_operator,
     revoke,
+    set_scheme,
 )
 from tests.world import ENGINES, Engine, Fault, World
 
@@ -130,6 +131,18 @@ async def test_one_tick_ends_all_sessions_that_are_due(world: World) -> None:
     await asyncio.gather(*(opened(world, "ABC"[n % 3], f"S{n}") for n in range(count)))
     assert await later(world, IDLE_MS) == ["session.ended"] * count
     assert await later(world, 1_000) == []
+
+
+async def test_many_delays_that_end_without_an_entry_keep_nothing_else_from_ending(world: World) -> None:
+    """A batch without entries is not kept, so the next sweep meets the same delays again."""
+    await say(world, set_scheme, "op", "doc", "exclusive", lockDelayMs=1_000)
+    count = EXPIRIES_MAX + 44
+    asked = (acquire("ABC"[n % 3], f"doc:{n}", at_ms=world.clock.wall, ttlMs=1_000) for n in range(count))
+    await asyncio.gather(*map(world.ask, asked))
+    await world.acquire("A", "lock:1", ttlMs=10_000)
+    assert await later(world, 1_000) == ["lease.expired"] * count
+    assert await later(world, 1_000) == []
+    assert await later(world, 8_000) == ["lease.expired"]
 
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
