@@ -376,6 +376,19 @@ def what_a_refused_batch_leaves(ledger: Scene) -> None:
     ledger.expire(kept)
 
 
+def still_waiting(ledger: Scene) -> None:
+    """A grant would have ended the wait for what refused its actor before; this one was undone: Bob meets a circle."""
+    own, other = ledger.grant(ALICE, "lock:a"), ledger.grant(BOB, "lock:b")
+    ledger.deny(ALICE, "lease_held", "lock:b", **ledger.held(other, "lock:b"))
+    undone(ledger, ALICE, 1, "lease_held", ask("lock:c"), ask("lock:b"), **ledger.held(other, "lock:b", waits=1))
+    cycle = [
+        {"actor": key.did, "resource": name, "mode": "write", "fencingToken": ledger.value(lease)["fencingToken"]}
+        for key, name, lease in ((BOB, "lock:a", own), (ALICE, "lock:b", other))
+    ]
+    told = {"waitingOn": "lock:b", "cycle": cycle, "acquireOrder": ["lock:a", "lock:b"]}
+    ledger.deny(BOB, "deadlock", "lock:a", **ledger.held(own, "lock:a"), **told)
+
+
 def refusals_still_counted(ledger: Scene) -> None:
     """A lease that was undone is no grant, so what was counted before it counts on."""
     first, held = ledger.grant(BOB, "lock:a"), ledger.grant(BOB, "lock:b")
@@ -411,6 +424,7 @@ FINE: list[tuple[Tell, dict[str, int]]] = [
     (one_that_failed, {}),
     (heard_by_its_batch, {}),
     (what_a_refused_batch_leaves, {}),
+    (still_waiting, {}),
     (refusals_still_counted, {}),
     (refused_for_what_it_did_itself, {"heldPerPrincipal": 1}),
     (refused_as_failed, {}),
