@@ -635,6 +635,14 @@ def test_an_end_gives_everything_back_once_and_in_order(tell: Tell, wanted: Foun
 # --- what only looks like a lie ---
 
 
+def called_as_its_agent(ledger: Scene) -> None:
+    """A session without a label is told to others under that of the agent it acts for."""
+    labelled = {"agent": ALICE.did, "name": "alice"}
+    ledger.decision("agent.added", OPERATOR, "agent.add", labelled, labelled)
+    lease = began(ledger)
+    ledger.deny(BOB, "lease_held", "lock:a", holderName="alice", **ledger.held(lease, "lock:a"))
+
+
 def two_sessions_of_one_agent(ledger: Scene) -> None:
     """Each has leases and tickets of its own; what they hold counts for their agent, and one may wait for the other."""
     lease = began(ledger)
@@ -760,6 +768,7 @@ def between_ones_own_keys(ledger: Scene) -> None:
 
 
 FINE: list[tuple[Tell, dict[str, int]]] = [
+    (called_as_its_agent, {}),
     (two_sessions_of_one_agent, {}),
     (everything_at_a_removal, {}),
     (closed_by_itself_without_delay, {"lockDelayMs": 5_000}),
