@@ -28,6 +28,7 @@ from gateway.client.errors import (
 from gateway.client.profile import SEEN
 from gateway.client.receipts import Sent, check_is_answer_to, open_receipt
 from gateway.client.transport import Reply
+from gateway.client.trust import Grant
 from tests.client.world import (
     ACQUIRE,
     ALICE,
@@ -45,7 +46,7 @@ from tests.client.world import (
     status,
 )
 from verifier.keyring import KeyLine
-from verifier.wire import JsonObject, Malformed, encode_base64, encode_canonical
+from verifier.wire import JsonObject, JsonValue, Malformed, encode_base64, encode_canonical
 
 OTHER = "repo:app/src/b.py"
 
@@ -373,6 +374,18 @@ def _dispute(book: Book) -> JsonObject:
     return {"checkpoint": book.checkpoint().decode(), "size": 1, "root": encode_base64(book.tree.root(1))}
 
 
+async def test_what_an_earlier_process_asked_for_is_held_and_trusted_no_more(gateway: LocalGateway) -> None:
+    """Nobody knows any more when it was sent, so the lease may be over by now; this process has to renew first."""
+    asked: JsonObject = {"resource": FILE}
+    async with gateway.agent() as before:
+        first = await before.caller.decide("lease.acquire", asked, idempotency_key="once")
+    async with gateway.agent() as after:
+        again = await after.caller.decide("lease.acquire", asked, idempotency_key="once")
+    assert again.receipt.data == first.receipt.data
+    assert Grant(first.receipt, first.sent_ms).trust_ends_ms > gateway.clock.steady_ms()
+    assert Grant(again.receipt, again.sent_ms).trust_ends_ms < gateway.clock.steady_ms()
+
+
 async def test_an_answer_is_accepted_for_exactly_the_request_that_was_sent(gateway: LocalGateway) -> None:
     async with gateway.agent() as agent:
         receipt = (await agent.acquire(FILE)).receipt
@@ -684,7 +697,10 @@ async def test_who_may_not_act_hears_what_to_do(gateway: LocalGateway) -> None:
     unknown = await told("agent_unknown", gateway.agent())
     assert unknown.endswith(f"not now. Give your DID to an operator: tallystick agent add {ALICE.did} --name LABEL")
     assert "What the operator would do: tallystick agent add" in await told("agent_removed", gateway.agent())
-    operators = [{"did": key(9).did, "addedSeq": 4}, {"did": key(8).did, "addedSeq": 5, "removedSeq": 6}]
+    operators: list[JsonValue] = [
+        {"did": key(9).did, "addedSeq": 4},
+        {"did": key(8).did, "addedSeq": 5, "removedSeq": 6},
+    ]
     gateway.views["/api/v1/acp/operators"] = {"operators": operators}
     assert "This is an operator's key" in await told("agent_unknown", gateway.agent(key(9)))
     assert "Give your DID" in await told("agent_unknown", gateway.agent(key(8)))
