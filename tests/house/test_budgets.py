@@ -1,4 +1,4 @@
-"""The budgets of house.md, ADR 23 and ADR 30: short functions, and a verifier that a stranger can read in an evening."""
+"""The budgets of house.md, ADR 23 and ADR 30: short functions, and a verifier that a stranger reads in an evening."""
 
 import ast
 import io

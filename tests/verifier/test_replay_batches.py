@@ -385,7 +385,7 @@ def still_waiting(ledger: Scene) -> None:
         {"actor": key.did, "resource": name, "mode": "write", "fencingToken": ledger.value(lease)["fencingToken"]}
         for key, name, lease in ((BOB, "lock:a", own), (ALICE, "lock:b", other))
     ]
-    told = {"waitingOn": "lock:b", "cycle": cycle, "acquireOrder": ["lock:a", "lock:b"]}
+    told: Json = {"waitingOn": "lock:b", "cycle": cycle, "acquireOrder": ["lock:a", "lock:b"]}
     ledger.deny(BOB, "deadlock", "lock:a", **ledger.held(own, "lock:a"), **told)
 
 
