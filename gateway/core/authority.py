@@ -71,11 +71,12 @@ def identify(draft: Draft, request: SignedRequest, t_ms: int) -> Who | Refusal:
         return Who(did, did)
     if request.action == "agent.add" and is_enroller(draft, did):
         return Who(did, did, is_custodial=True)
-    session = remembered_session(draft, did, t_ms)
-    if session is not None:
-        why = _session_fault(session, t_ms)
-        return why or Who(session.principal, session.on_behalf_of, session=session)
     agent = agent_at(draft, did)
+    if agent is None or agent.removed_seq is not None:  # an agent in force is no session
+        session = remembered_session(draft, did, t_ms)
+        if session is not None:
+            why = _session_fault(session, t_ms)
+            return why or Who(session.principal, session.on_behalf_of, session=session)
     if agent is None:
         return refusal.AGENT_UNKNOWN
     is_trial = agent.trial_until_ms is not None
@@ -97,9 +98,13 @@ def _newcomer(draft: Draft, request: SignedRequest) -> Who:
 def remembered_session(view: Draft | View, did: str, t_ms: int) -> Session | None:
     """Return the session of a key, open or ended; one whose delegation is long over is nobody's memory."""
     session = session_at(view, did)
-    if session is None or session.until_ms is None:
-        return session
-    return session if t_ms < session.until_ms else None
+    return session if session is not None and is_remembered(session, t_ms) else None
+
+
+def is_remembered(session: Session, t_ms: int) -> bool:
+    """Say whether a session is open, or ended and its delegation not long over, whatever the store still has."""
+    until_ms = session.until_ms
+    return until_ms is None or t_ms < until_ms
 
 
 def _session_fault(session: Session, t_ms: int) -> Refusal | None:

@@ -29,6 +29,7 @@ from gateway.core.terms import (
     filed_under,
     held_behind,
     of_operator,
+    session_let_by,
     session_of,
     session_under,
     waited_behind,
@@ -122,6 +123,16 @@ class Session(NamedTuple):
     @property
     def is_open(self) -> bool:
         return self.ended_seq is None
+
+    @property
+    def is_direct(self) -> bool:
+        """Say whether no agent is behind it: an operator lets it act."""
+        return self.principal == self.did
+
+    @property
+    def let_by(self) -> str:
+        """Return the agent that lets it act, or the operator where there is no agent."""
+        return self.on_behalf_of if self.is_direct else self.principal
 
     @property
     def until_ms(self) -> int | None:
@@ -560,17 +571,22 @@ def terms_of(record: Record) -> tuple[str, ...]:
         case Lease() | Delay():
             behind = () if record.principal == record.holder else (held_behind(record.principal),)
             return (*_name_terms(record.resources), by(record.holder), *behind)
-        case Session() if record.is_open:
-            return (session_of(record.principal), session_under(record.on_behalf_of))
+        case Session():
+            let = session_let_by(record.let_by)
+            return (let, session_of(record.principal), session_under(record.on_behalf_of)) if record.is_open else (let,)
         case Agent() if record.removed_seq is None:
             return (agent_of(record.operator),)
     return ()
 
 
 def is_filed_alike(before: Timed, after: Timed) -> bool:
-    """Say whether two records under one key are filed under the same words; whose they are never changes."""
+    """Say whether two records under one key are filed under the same words; whose they are never changes.
+
+    A key can be opened again after its session was forgotten, for somebody else.
+    """
     if isinstance(before, Session) or isinstance(after, Session):
-        return isinstance(before, Session) and isinstance(after, Session) and before.is_open == after.is_open
+        is_one = isinstance(before, Session) and isinstance(after, Session) and before.opened_seq == after.opened_seq
+        return is_one and before.is_open == after.is_open
     is_passed = isinstance(before, Ticket) and before.is_passed
     return before.resources == after.resources and is_passed == (isinstance(after, Ticket) and after.is_passed)
 
@@ -647,22 +663,18 @@ class Draft:
             if is_filed_alike(before, record):
                 return
             filed = terms_of(before)
-        for term in terms_of(record):
-            if term not in filed:
-                self._add(term, key)
+        self._add([term for term in terms_of(record) if term not in filed] if filed else terms_of(record), key)
 
-    def _add(self, term: str, key: str) -> None:
-        if key not in self._near.near(term):
-            self._near.add(term, key)
-            self._filed.append((len(self._undo), term, key))
+    def _add(self, terms: Iterable[str], key: str) -> None:
+        mark, add = len(self._undo), self._near.add
+        self._filed += [(mark, term, key) for term in terms if add(term, key)]
 
     def _file(self, key: str, record: Session | Agent) -> None:
         """File what is new or comes back under its words; most often an open session just moves on."""
         before = self.get(key)
         if isinstance(before, Session) and isinstance(record, Session) and is_filed_alike(before, record):
             return
-        for term in terms_of(record):
-            self._add(term, key)
+        self._add(terms_of(record), key)
 
     def delete(self, key: str) -> None:
         self.put(key, None)

@@ -51,6 +51,11 @@ def session_of(principal: str) -> str:
     return f"session of {principal}"
 
 
+def session_let_by(did: str) -> str:
+    """Return the word for the sessions that an agent or operator let act, those that ended as well."""
+    return f"session let by {did}"
+
+
 def session_under(operator: str) -> str:
     """Return the word for the open sessions that an operator answers for."""
     return f"session under {operator}"
@@ -95,13 +100,18 @@ class Index(dict[str, str | dict[str, None]]):
 
     __slots__ = ()
 
-    def add(self, term: str, key: str) -> None:
-        """File a key under a word; once is enough."""
+    def add(self, term: str, key: str) -> bool:
+        """File a key under a word; say whether it was not filed there before."""
+        count = len(self)
         found = self.setdefault(term, key)
-        if isinstance(found, dict):
+        if type(found) is dict:
+            is_new = key not in found
             found[key] = None
-        elif found != key:
-            self[term] = {found: None, key: None}
+            return is_new
+        if found == key:
+            return len(self) > count
+        self[term] = {found: None, key: None}  # type: ignore[dict-item]  # a text, as it is no dictionary
+        return True
 
     def remove(self, term: str, key: str) -> None:
         """Take away a key that is filed under a word."""
