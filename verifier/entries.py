@@ -62,6 +62,7 @@ BATCH_COMMANDS_MAX = 256
 BATCH_BODY_BYTES_MAX = 40_960  # a batch's body counted as a JSON string; every other body ends at BODY_BYTES_MAX
 DELEGATIONS_MAX = 3  # statements in a body; more than two are then refused by number
 SESSION_MEMORY_MS = 86_400_000  # an ended session is remembered for so long after its expiresAtMs
+SESSIONS_REMEMBERED = 16  # times sessionsPerPrincipal: sessions of one agent, or of one operator itself, ended ones too
 DELEGATION_MS_MAX = 604_800_000  # expiresAtMs - notBeforeMs of a statement: 7 days
 SCOPE_RESOURCES_MAX, SCOPE_BYTES_MAX = 16, 4_096  # names of a statement, and of a session
 CYCLE_ROWS_MAX = 64

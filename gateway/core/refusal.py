@@ -112,7 +112,7 @@ SESSION_TAKEN = Refusal(
 )  # fmt: skip
 TOO_MANY_SESSIONS = Refusal(
     "too_many_sessions", 119, 429, "new_request", False,
-    "This agent has as many open sessions as one may: close some that are done.",
+    "This agent has as many open sessions as one may, or too many that ended lately: close what is done, or wait.",
 )  # fmt: skip
 TRIAL_USED_UP = Refusal(
     "trial_used_up", 120, 429, "never", False,

@@ -12,18 +12,27 @@ Source: docs/protocol.md 28, 29; security.md §12.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gateway.core import refusal
-from gateway.core.authority import are_covered, idle_end, is_agent, is_operator, is_spoken_for, remembered_session
+from gateway.core.authority import (
+    are_covered,
+    idle_end,
+    is_agent,
+    is_operator,
+    is_remembered,
+    is_spoken_for,
+    remembered_session,
+)
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.refusal import Refusal
 from gateway.core.state import Dismissal, Draft, Session, agent_at, operator_at, session_at, session_key
-from gateway.core.terms import session_of
-from gateway.core.windup import end_session, given_back, open_sessions
+from gateway.core.terms import session_let_by, session_of
+from gateway.core.windup import end_session, given_back
 from verifier.delegation import Delegation
+from verifier.entries import SESSIONS_REMEMBERED
 from verifier.wire import JsonObject
 
 CHAIN_MAX = 2  # from operator over agent to session
@@ -172,7 +181,33 @@ def _is_session_taken(draft: Draft, did: str, t_ms: int) -> bool:
 
 
 def _is_too_many(draft: Draft, issuer: Issuer, context: Context) -> bool:
-    if issuer.agent is None:  # each session of an operator is a principal of its own
+    return _is_busy(draft, issuer, context) or _is_well_remembered(draft, issuer, context)
+
+
+def _is_busy(draft: Draft, issuer: Issuer, context: Context) -> bool:
+    """Say whether an agent has as many open sessions as one may; each of an operator's is a principal of its own."""
+    agent = issuer.agent
+    if agent is None:
         return False
-    sessions = [one for one in open_sessions(draft, session_of(issuer.agent)) if one.principal == issuer.agent]
-    return len(sessions) >= context.parameters.sessions_per_principal
+    bound = context.parameters.sessions_per_principal
+    return _is_reached(draft, session_of(agent), bound, lambda one: one.is_open and one.principal == agent)
+
+
+def _is_well_remembered(draft: Draft, issuer: Issuer, context: Context) -> bool:
+    """Say whether no more may be remembered of who lets act. Else opening and closing in turn would fill the memory."""
+    let_by, is_direct = issuer.agent or issuer.operator, issuer.agent is None
+
+    def is_its(one: Session) -> bool:
+        return one.let_by == let_by and one.is_direct == is_direct and is_remembered(one, context.t_ms)
+
+    bound = SESSIONS_REMEMBERED * context.parameters.sessions_per_principal
+    return _is_reached(draft, session_let_by(let_by), bound, is_its)
+
+
+def _is_reached(draft: Draft, term: str, bound: int, counts: Callable[[Session], bool]) -> bool:
+    """Say whether `bound` sessions under a word count. They are looked at only when so many are filed there."""
+    keys = draft.near(term)
+    if len(keys) < bound:
+        return False
+    found = (draft.get(key) for key in set(keys))
+    return sum(1 for one in found if isinstance(one, Session) and counts(one)) >= bound

@@ -584,9 +584,9 @@ def is_filed_alike(before: Timed, after: Timed) -> bool:
 
     A key can be opened again after its session was forgotten, for somebody else.
     """
-    if isinstance(before, Session) or isinstance(after, Session):
-        is_one = isinstance(before, Session) and isinstance(after, Session) and before.opened_seq == after.opened_seq
-        return is_one and before.is_open == after.is_open
+    if isinstance(before, Session):
+        is_same = isinstance(after, Session) and before.opened_seq == after.opened_seq
+        return is_same and before.is_open == (isinstance(after, Session) and after.is_open)
     is_passed = isinstance(before, Ticket) and before.is_passed
     return before.resources == after.resources and is_passed == (isinstance(after, Ticket) and after.is_passed)
 

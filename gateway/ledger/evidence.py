@@ -181,7 +181,12 @@ class _Book:
         return is_used and self._is_taken_away(key.issued_seq, key.revoked_seq, "apikey.revoked", keyDigest=key.digest)
 
     def _is_opened(self, session: Session) -> bool:
-        """Say whether the entry opened exactly this session, and another ended it. It may have acted since."""
+        """Say whether the entry opened exactly this session, which may have acted since.
+
+        Of one that ended, which are most, only that end is looked at: what it might do no longer matters.
+        """
+        if session.ended_seq is not None:
+            return self._is_over(session, session.ended_seq)
         opened = self._entry(session.opened_seq, "session.opened")
         expected: JsonObject = {
             "actor": session.did,
@@ -197,12 +202,10 @@ class _Book:
         shared = None if session.shared_seq is None else self._leaf(session.shared_seq)
         is_own = session.shared_seq is None or (shared is not None and shared.actor == session.did)
         is_alive = session.idle_by_ms >= opened.time_ms + self._number("sessionIdleMs")
-        return is_own and is_alive and self._is_over(session)
+        return is_own and is_alive
 
-    def _is_over(self, session: Session) -> bool:
-        if session.ended_seq is None:
-            return True
-        ended = self._entry(session.ended_seq, "session.closed", "session.ended")
+    def _is_over(self, session: Session, ended_seq: int) -> bool:
+        ended = self._entry(ended_seq, "session.closed", "session.ended")
         return ended is not None and _says(ended, {"session": session.did, "openedSeq": session.opened_seq})
 
     def _is_on_trial(self, quota: Quota) -> bool:

@@ -4,7 +4,7 @@ Hot records (operators, agents, API keys, sessions, leases, tickets, counters) a
 ones (spent idempotency keys, nonces, ended leases) grow with traffic, stay in the store, and are looked up by key for
 each batch.
 
-Leases, delays, tickets, open sessions and agents in force are filed under words as well (`core.terms`): an index that
+Leases, delays, tickets, sessions and agents in force are filed under words as well (`core.terms`): an index that
 is made from the records alone and never stored.
 """
 
@@ -136,7 +136,9 @@ class Live:
             record = self._records.get(key)
             until_ms = None if record is None else _fades_at_ms(record)
             if until_ms is not None and until_ms <= t_ms:
-                del self._records[key]  # nothing of this kind is filed under words
+                del self._records[key]
+                if isinstance(record, Session):  # the others are filed under no words
+                    self._unfile(key, record)
 
 
 class Looked:

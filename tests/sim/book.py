@@ -174,6 +174,13 @@ class Book:
         found = [one for one in self.sessions.values() if one.ended_seq is None]
         return sorted(found, key=lambda one: one.seq)
 
+    def remembered(self, did: str, principal: str, operator: str) -> list[Session]:
+        """Return the sessions of a principal that are remembered; for a session of an operator itself, of all such."""
+        known = [one for one in self.sessions.values() if self.session(one.did) is one]
+        if principal != did:
+            return [one for one in known if one.principal == principal]
+        return [one for one in known if one.principal == one.did and one.operator == operator]
+
     def session_end_ms(self, session: Session) -> int:
         """Return when a session ends unless it is heard of again."""
         return max(min(session.idle_by_ms, session.expires_ms), self.holiday_ms)

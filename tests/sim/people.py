@@ -302,6 +302,7 @@ class People(Batches):
         principal, operator, _ = who or ("", "", False)
         is_gone = principal != did and book.agent(principal) is None
         roles = did in book.operators or book.agent(did) or self._is_role(did)
+        bound = book.rules["sessionsPerPrincipal"]
         opened = [one for one in book.open_sessions() if one.principal == principal]
         pairs = list(pairwise(chain))
         issuer = book.agents.get(last["iss"])
@@ -321,7 +322,8 @@ class People(Batches):
             ("issuer_unknown", who is None),
             ("issuer_removed", is_gone or operator not in book.operators),
             ("session_taken", bool(roles)),
-            ("too_many_sessions", len(opened) >= book.rules["sessionsPerPrincipal"]),
+            ("too_many_sessions", len(opened) >= bound),
+            ("too_many_sessions", len(book.remembered(did, principal, operator)) >= 16 * bound),
         )
         return next((name for name, is_so in rows if is_so), None), who or ("", "", False)
 

@@ -7,6 +7,7 @@ Source: docs/protocol.md 28, 29.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -75,6 +76,12 @@ class Session:
         """When it ends by time alone, before any holiday."""
         return min(self.idle_by_ms, self.expires_at_ms)
 
+    @property
+    def let_by(self) -> tuple[str, bool]:
+        """Who lets it act, and whether that is an operator rather than an agent: a key can have been both."""
+        is_direct = self.principal == self.did
+        return (self.operator if is_direct else self.principal), is_direct
+
 
 class People:
     """`operators` are those in force, `agents` and `sessions` by DID, `keys` by digest, `open` by openedSeq."""
@@ -90,7 +97,8 @@ class People:
         self.of: dict[str, dict[Session, None]] = {}  # by principal, the open ones
         self.used: dict[str, int] = {}  # by trial agent, how many entries it caused
         self.labels: dict[str, str] = {}  # the last label of each agent
-        self._forgettable: list[tuple[int, int, str]] = []  # a heap: from when on, openedSeq, DID
+        self.remembered: Counter[tuple[str, bool]] = Counter()  # by who lets them act, how many of `sessions`
+        self._forgettable: list[tuple[int, int, Session]] = []  # a heap: from when on, openedSeq
 
     @property
     def shares(self) -> int:
@@ -129,6 +137,7 @@ class People:
         self.sessions[session.did] = session
         self.open[session.opened_seq] = session
         self.of.setdefault(session.principal, {})[session] = None
+        self.remembered[session.let_by] += 1
 
     def end(self, session: Session, seq: int) -> None:
         """A session ends by the entry `seq`."""
@@ -138,12 +147,14 @@ class People:
         behind.pop(session, None)
         if not behind:
             self.of.pop(session.principal, None)
-        heappush(self._forgettable, (session.expires_at_ms + SESSION_MEMORY_MS, session.opened_seq, session.did))
+        heappush(self._forgettable, (session.expires_at_ms + SESSION_MEMORY_MS, session.opened_seq, session))
 
     def forget(self, now_ms: int) -> None:
         """Forget the ended sessions whose delegation is long over: their keys may be opened again."""
         while self._forgettable and self._forgettable[0][0] <= now_ms:
-            _, opened_seq, did = heappop(self._forgettable)
-            session = self.sessions.get(did)
-            if session is not None and session.opened_seq == opened_seq and session.ended_seq is not None:
-                del self.sessions[did]
+            *_, session = heappop(self._forgettable)
+            self.remembered[session.let_by] -= 1
+            if not self.remembered[session.let_by]:
+                del self.remembered[session.let_by]
+            if self.sessions.get(session.did) is session:
+                del self.sessions[session.did]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verifier.delegation import Delegation, chain_fault
-from verifier.entries import Leaf, rows_of
+from verifier.entries import SESSIONS_REMEMBERED, Leaf, rows_of
 from verifier.replay.authority import who_faults
 from verifier.replay.judged import Judged
 from verifier.replay.people import People, Session, Who
@@ -29,7 +29,7 @@ _OPENING = {
     "issuer_unknown": "the issuers are no operator, no agent, and no agent under its own operator",
     "issuer_removed": "an issuer, or the operator that answers for it, was removed before",
     "session_taken": "the key was a session before, or is something else here",
-    "too_many_sessions": "the principal has sessionsPerPrincipal open sessions",
+    "too_many_sessions": "sessionsPerPrincipal sessions are open, or 16 times as many are remembered",
 }
 _ORDER = tuple(_OPENING)
 
@@ -91,8 +91,16 @@ def _key_error(state: State, leaf: Leaf, chain: Sequence[Delegation], who: Who) 
     is_other = people.agent(did) is not None or did in people.operators or did == people.enroller
     if is_other or did in people.sessions:
         return "session_taken"
-    is_full = len(people.of.get(who.principal, ())) >= state.numbers["sessionsPerPrincipal"]
-    return "too_many_sessions" if is_full else None
+    return "too_many_sessions" if _is_full(state, who, did) else None
+
+
+def _is_full(state: State, who: Who, did: str) -> bool:
+    """Say whether a principal has all the sessions it may, or who lets this one act all that may be remembered."""
+    people, bound = state.people, state.numbers["sessionsPerPrincipal"]
+    is_direct = who.principal == did
+    let_by = who.on_behalf_of if is_direct else who.principal
+    is_long = people.remembered[let_by, is_direct] >= SESSIONS_REMEMBERED * bound
+    return is_long or len(people.of.get(who.principal, ())) >= bound
 
 
 def _acting(people: People, chain: Sequence[Delegation], did: str) -> Who | None:
