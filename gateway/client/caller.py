@@ -496,7 +496,8 @@ ADVICE_UNSIGNED: Mapping[str, str] = {
     "delegation_invalid": "Make the statement anew with this version: tallystick session delegate.",
     "delegation_wrong_ledger": "The statement names another ledger: make it with a profile of this one.",
     "delegation_too_deep": "A session lends nothing on; an operator lends to an agent, and that to a session.",
-    "delegation_wider": "Ask for no more than the statement above lends: fewer names, or less with --may.",
+    "delegation_wider": "Ask for no more than the statement above lends: fewer names, or less with --may. "
+    "An agent on trial opens no sessions.",
     "delegation_longer": "Ask for no longer than the statement above lasts.",
     "delegation_expired": "Fix this machine's clock (NTP) if it is wrong; else ask for a new statement.",
     "issuer_unknown": "Its signer is no agent or operator here: tallystick agent list",

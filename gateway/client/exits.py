@@ -101,6 +101,8 @@ ADVICE: Mapping[str, str] = {
 }
 # Where another entry than the usual one says no, and the usual advice would not work there.
 _ADVICE_THERE: Mapping[tuple[str, str], str] = {
+    ("apikey.refused", "agent_not_found"): "An API key speaks only for an agent in force that you answer for "
+    "and whose key the gateway keeps: tallystick agent list",
     ("transfer.refused", "lease_not_yours"): "Only its holder, or an operator, may hand it over: tallystick wait",
     ("transfer.refused", "not_offered"): "That key holds the lease already.",
     ("transfer.refused", "token_stale"): "That is not the token of this lease: see tallystick wait",

@@ -68,7 +68,7 @@ async def join(url: str, root: str, home: Path) -> Joined:
     try:
         root_key = parse_vkey(root)
     except Malformed as error:
-        raise Malformed(f"--root: {error}") from error
+        raise Malformed(f"--root: {error}; to read it from a file write @FILE") from error
     document = await _fetch(url, authority)
     try:
         origin = open_key_document(document, root_key).origin
