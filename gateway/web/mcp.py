@@ -156,7 +156,7 @@ def _fault(fault: Fault, *, is_modern: bool) -> Reply:
 
 
 def _unauthorized(request: Request, challenge: str) -> Reply:
-    text = "To call a tool send Authorization: Bearer tsk_live_…, the API key of an agent; an operator issues it."
+    text = "To call a tool send Authorization: Bearer tsk_live_…, an agent's API key in force; an operator issues it."
     body = error_response(Fault(UNAUTHORIZED, text, request.id))
     return Reply(401, body, (*_FIELDS, ("WWW-Authenticate", challenge)))
 
