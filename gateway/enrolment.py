@@ -39,6 +39,7 @@ from keys.token import digest_of, kind_of, new_token
 from verifier.entries import LABEL
 from verifier.wire import JsonObject, Malformed
 
+KEY_STAYS = "An API key that enrolled it stays in force and can enrol it again: tallystick apikey revoke stops that."
 CUSTODY = "custody"  # the folder of the gateway's data directory, and the purpose of the keys in it
 
 
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     enrol = commands.add_parser("enrol", help="let this profile's key act, by an API key")
     listing = commands.add_parser("list", help="list every key that was ever enrolled")
     remove = commands.add_parser("remove", help="stop a key from acting; what it and its sessions hold is given back")
+    remove.description = KEY_STAYS
     _add_custodial(add)
     remove.add_argument("key", metavar="DID", help=KEY_HELP)
     enrol.add_argument("--key", metavar="@FILE|TOKEN", dest="token", help="the API key (default: $TALLYSTICK_API_KEY)")
@@ -155,6 +157,8 @@ async def _remove(arguments: argparse.Namespace) -> int:
         async with patient(arguments.home) as operator:
             receipt = await operator.remove_agent(did)
     _print_change(did, receipt, arguments.json)
+    if not arguments.json:
+        print(KEY_STAYS)
     return DONE
 
 

@@ -21,6 +21,7 @@ from tests.core.requests import (
     Ask,
     acquire,
     add,
+    add_operator,
     anchor_text,
     ask,
     beat,
@@ -44,7 +45,7 @@ from verifier.entries import covers
 from verifier.wire import JsonObject, encode_canonical
 
 A, B, S, OP, OP2 = (did_of(name) for name in ("A", "B", "s", "op", "op2"))
-IDLE_MS, HOUR_MS = 120_000, 3_600_000
+IDLE_MS, HOUR_MS, DAY_MS = 120_000, 3_600_000, 86_400_000
 
 
 # --- opening --------------------------------------------------------------------------------------------------------
@@ -300,6 +301,95 @@ def test_the_bound_also_counts_sessions_of_the_same_batch() -> None:
     assert [getattr(answer, "refusal", None) for answer in batch.answers] == [
         None, None, BY_NAME["too_many_sessions"],
     ]  # fmt: skip
+
+
+def had(one: Crew, count: int, *issuers: str, first: int = 0) -> None:
+    """Open and close so many sessions; each delegation is over 1 ms after the one before it."""
+    for number in range(first, first + count):
+        name = "-".join((*issuers, str(number)))
+        one.open(name, *issuers, expiresAtMs=NOW_MS + 600_000 + number)
+        one.close(name)
+
+
+def bounded(issuers: tuple[str, ...], name: str, t_ms: int) -> Ask:
+    return open_session(name, chain(*issuers, name, at_ms=t_ms))
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("issuers", [("A",), ("op", "A"), ("op",)])
+def test_ended_sessions_count_until_they_are_forgotten(issuers: tuple[str, ...], is_kept: bool) -> None:
+    """Each makes room at the very moment from which it is not remembered, whether the store still has it or not."""
+    one = Crew(sessions_per_principal=1)
+    had(one, 16, *issuers)
+    assert one.refuses(bounded(issuers, "s", one.t_ms)) == "too_many_sessions"
+    one.t_ms = NOW_MS + 600_000 + DAY_MS - 1
+    assert one.refuses(bounded(issuers, "s", one.t_ms)) == "too_many_sessions"
+    one.t_ms += 1
+    if not is_kept:
+        del one.shelf.records[f"session/{did_of('-'.join((*issuers, '0')))}"]
+    assert one.tell(bounded(issuers, "s", one.t_ms)) == "session.opened"
+    one.close("s")
+    assert one.refuses(bounded(issuers, "t", one.t_ms)) == "too_many_sessions"
+
+
+def test_open_sessions_are_remembered_too() -> None:
+    one = Crew(sessions_per_principal=2)
+    one.open("s", "A")
+    had(one, 30, "A")
+    assert one.session("s").is_open
+    one.open("t", "A")
+    one.close("t")
+    assert one.refuses(open_session("u", chain("A", "u"))) == "too_many_sessions"
+
+
+def test_nobody_else_pays_for_the_sessions_that_are_remembered_of_one() -> None:
+    """An operator's agents are not the operator, and an agent stays the same under whom it acts."""
+    one = Crew(sessions_per_principal=1)
+    had(one, 16, "A")
+    had(one, 16, "op")
+    for issuers in (("B",), ("op2",), ("op", "B"), ("X",)):
+        had(one, 1, *issuers)
+    one.tell(remove("op", "A"))
+    one.tell(add("op2", "A"))
+    assert one.refuses(open_session("s", chain("A", "s"))) == "too_many_sessions"
+    assert one.refuses(open_session("s", chain("op", "s"))) == "too_many_sessions"
+
+
+def test_who_was_an_agent_and_is_an_operator_is_counted_as_each() -> None:
+    one = Crew(sessions_per_principal=1)
+    had(one, 15, "A")
+    one.tell(remove("op", "A"))
+    assert one.tell(add_operator("op", "A")) == "operator.added"
+    had(one, 16, "A", first=20)
+    assert one.refuses(open_session("s", chain("A", "s"))) == "too_many_sessions"
+    one.tell(remove_operator("op", "A"))
+    assert one.tell(add("op", "A")) == "agent.added"
+    had(one, 1, "A", first=40)
+    assert one.refuses(open_session("s", chain("A", "s"))) == "too_many_sessions"
+
+
+def test_sessions_that_ended_in_the_same_batch_count_once() -> None:
+    one = Crew(sessions_per_principal=1)
+    had(one, 14, "A")
+    one.open("s", "A")
+    opening = {name: open_session(name, chain("A", name)) for name in "tu"}
+    batch = one.run(one.t_ms, close("s", "s"), opening["t"], close("t", "t"), opening["u"])
+    assert [getattr(answer, "refusal", None) for answer in batch.answers] == [
+        None, None, None, BY_NAME["too_many_sessions"],
+    ]  # fmt: skip
+
+
+def test_a_key_that_was_a_session_of_another_is_counted_for_who_lets_it_act_now() -> None:
+    one = Crew(sessions_per_principal=1)
+    one.open("s", "A", expiresAtMs=NOW_MS + 1_000)
+    one.close("s")
+    one.t_ms += 1_000 + DAY_MS
+    one.open("s", "B", expiresAtMs=one.t_ms + HOUR_MS)
+    one.close("s")
+    for number in range(16):
+        one.open(f"a{number}", "A", expiresAtMs=one.t_ms + HOUR_MS)
+        one.close(f"a{number}")
+    assert one.refuses(bounded(("A",), "t", one.t_ms)) == "too_many_sessions"
 
 
 def test_opening_again_with_the_same_key_is_a_replay_and_costs_nothing() -> None:

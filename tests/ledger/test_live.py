@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import tracemalloc
 
+import pytest
+
 from gateway.core.state import (
     Agent,
     Counter,
@@ -23,7 +25,7 @@ from gateway.core.state import (
     terms_of,
     wait_key,
 )
-from gateway.core.terms import PASSED, TICKETS, agent_of, filed_under, session_of, session_under
+from gateway.core.terms import PASSED, TICKETS, agent_of, filed_under, session_let_by, session_of, session_under
 from gateway.ledger.live import Live, Looked, cold_keys
 from tests.core.requests import (
     Ask,
@@ -189,6 +191,8 @@ def test_sessions_and_agents_are_filed_under_whose_they_are_while_they_are_in_fo
     agent = Agent("a1", None, 3, None, "o")
     live = Live([("agent/a1", agent), (session_key("s1"), session(1, 40))])
     words = (session_of("p"), session_under("o"), agent_of("o"))
+    let = session_let_by("p")
+    assert list(live.near(let)) == [session_key("s1")]
     assert [list(live.near(word)) for word in words] == [[session_key("s1")], [session_key("s1")], ["agent/a1"]]
     live.apply([(session_key("s1"), session(1, 80), None), (session_key("s2"), session(2, 80), None)])
     assert sorted(live.near(words[0])) == [session_key("s1"), session_key("s2")]
@@ -196,8 +200,33 @@ def test_sessions_and_agents_are_filed_under_whose_they_are_while_they_are_in_fo
         [(session_key("s1"), session(1, 80, ended_seq=8), 90), ("agent/a1", agent._replace(removed_seq=8), None)]
     )
     assert [list(live.near(word)) for word in words] == [[session_key("s2")], [session_key("s2")], []]
+    assert sorted(live.near(let)) == [session_key("s1"), session_key("s2")], "also what ended"
+    assert sorted(Live(live.scan("")).near(let)) == sorted(live.near(let)), "a start files the same"
+    live.forget(90 + 86_400_000)
+    assert list(live.near(let)) == [session_key("s2")]
     live.apply([("agent/a1", agent._replace(operator="o2"), None)])
     assert (list(live.near(agent_of("o"))), list(live.near(agent_of("o2")))) == ([], ["agent/a1"])
+
+
+def test_an_operators_own_sessions_are_filed_under_the_operator() -> None:
+    own = session(1, 40, did="s1")._replace(principal="s1")
+    live = Live([(session_key("s1"), own), (session_key("s2"), session(2, 40))])
+    assert list(live.near(session_let_by("o"))) == [session_key("s1")]
+    live.apply([(session_key("s1"), own._replace(ended_seq=7), 90)])
+    assert list(live.near(session_let_by("o"))) == [session_key("s1")] and not live.near(session_of("s1"))
+
+
+@pytest.mark.parametrize("ended_seq", [None, 12])
+def test_a_key_that_was_opened_again_for_another_in_one_batch_is_filed_anew(ended_seq: int | None) -> None:
+    """After long silence a session can end, be forgotten and have its key opened again within one batch."""
+    live = Live([(session_key("s1"), session(1, 40, ended_seq=ended_seq and 7))])
+    again = session(9, 200, ended_seq=ended_seq)._replace(did="s1", principal="q", on_behalf_of="r")
+    live.apply([(session_key("s1"), again, None)])
+    gone = [word for who in ("p", "o") for word in (session_of(who), session_under(who), session_let_by(who))]
+    assert not any(live.near(word) for word in gone)
+    assert list(live.near(session_let_by("q"))) == [session_key("s1")]
+    live.apply([(session_key("s1"), None, None)])
+    assert not live.near(session_let_by("q")) and not live.near(session_under("r"))
 
 
 def test_cold_records_are_not_kept() -> None:

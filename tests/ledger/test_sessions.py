@@ -49,9 +49,9 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield world
 
 
-async def opened(world: World, agent: str, name: str, **members: Any) -> None:
+async def opened(world: World, agent: str, name: str, *, lives_ms: int = DAY_MS, **members: Any) -> None:
     """Open a session for a day."""
-    lent = {"expiresAtMs": world.clock.wall + DAY_MS, "notBeforeMs": world.clock.wall - 1_000}
+    lent = {"expiresAtMs": world.clock.wall + lives_ms, "notBeforeMs": world.clock.wall - 1_000}
     await world.ask(open_session(name, chain(agent, name, **lent), at_ms=world.clock.wall, **members))
 
 
@@ -228,6 +228,31 @@ async def test_an_ended_session_is_remembered_until_its_delegation_is_long_over_
     assert session_of(world, "S").principal == did_of("B")
     await world.restart()
     world.audit()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("issuer", ["A", "op"])
+async def test_how_many_are_remembered_is_the_same_after_a_restart(tmp_path: Path, engine: Engine, issuer: str) -> None:
+    async with World(tmp_path, engine, sessions_per_principal=1) as world:
+        for number in range(16):
+            await opened(world, issuer, f"S{number}", lives_ms=600_000 if number == 0 else 4_200_000)
+            await say(world, close, f"S{number}", f"S{number}")
+        for _ in range(2):
+            with pytest.raises(Refused) as refused:
+                await opened(world, issuer, "T")
+            assert refused.value.unreceipted.refusal is refusal.TOO_MANY_SESSIONS
+            await world.restart()
+        await later(world, 600_000 + 86_400_000)
+        await world.acquire("B", "lock:1")  # log time moves with an entry
+        await later(world, 1_000)
+        assert world.sequencer.view.get(session_key(did_of("S0"))) is None
+        await world.restart()
+        await opened(world, issuer, "T")
+        await say(world, close, "T", "T")
+        with pytest.raises(Refused) as refused:
+            await opened(world, issuer, "U")
+        assert refused.value.unreceipted.refusal is refusal.TOO_MANY_SESSIONS
+        world.audit()
 
 
 async def test_the_keys_of_two_sessions_of_one_agent_are_apart(world: World) -> None:

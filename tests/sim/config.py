@@ -75,6 +75,7 @@ COMPANY_FAULTS: dict[str, float] = {
 }
 COMPANY_SHARE = 0.6  # of the worlds
 HECTIC_SHARE = 0.2  # of those
+FORGETLESS_SHARE = 0.04  # of those too
 FAULTS_SHARE = 0.35
 CROWDED_SHARE = 0.25  # of the worlds
 CLASSES = ("read-safe", "exclusive", "irreversible")
@@ -185,7 +186,16 @@ def _company(rng: Random, config: Config) -> Config:
         # A delay ends without an entry, so that one which nobody waits for can be in the way of what is due later.
         due_max=256 if has_delays else rng.choice([1, 3, 256]),
     )  # fmt: skip
-    return _hectic(rng, config) if rng.random() < HECTIC_SHARE else config
+    config = _hectic(rng, config) if rng.random() < HECTIC_SHARE else config
+    return _forgetless(config) if rng.random() < FORGETLESS_SHARE else config
+
+
+def _forgetless(config: Config) -> Config:
+    """Let sessions be opened and closed until no more can be remembered, an agent's and an operator's own."""
+    return config.but(
+        parameters=replace(config.parameters, sessions_per_principal=1), agents=config.agents[:1],
+        operators=config.operators[:1], session_share=0.6, think_ms=2_000, duration_ms=240_000, requests_max=600,
+    )  # fmt: skip
 
 
 def _crowded(rng: Random, config: Config) -> Config:

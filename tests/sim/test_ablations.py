@@ -263,6 +263,11 @@ def no_sessions_of_the_removed(patch: Patch) -> None:
         patch.setattr(module, "open_sessions", nobody)
 
 
+def agents_are_remembered_only(patch: Patch) -> None:
+    real = session._is_well_remembered
+    patch.setattr(session, "_is_well_remembered", lambda draft, who, *now: bool(who.agent) and real(draft, who, *now))
+
+
 def sessions_due(at_ms: Callable[[state.Session], int]) -> Callable[[Patch], None]:
     return lambda patch: patch.setattr(state.Session, "due_at_ms", property(at_ms))
 
@@ -622,6 +627,19 @@ ABLATIONS = (
     Ablation(
         "sessions per principal", "one agent would have any number of processes",
         ("authority",), off(session, "_is_too_many", never), COMPANY(parameters={"sessions_per_principal": 1}),
+    ),
+    Ablation(
+        "remembered sessions", "who opens and closes in turn would fill the memory",
+        ("authority",), off(session, "_is_well_remembered", never),
+        COMPANY(parameters={"sessions_per_principal": 1}, agents=("ann",), session_share=0.8),
+    ),
+    Ablation(
+        "remembered sessions of operators", "an operator's own would have no bound at all",
+        ("authority",), agents_are_remembered_only,
+        COMPANY(
+            parameters={"sessions_per_principal": 1}, agents=("ann",), operators=("op",), session_share=0.6,
+            think_ms=2_000, duration_ms=240_000, requests_max=900,
+        ),
     ),
     Ablation(
         "who closes", "anybody could end another's session",

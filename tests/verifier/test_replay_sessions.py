@@ -136,6 +136,48 @@ def one_too_many(ledger: Scene) -> None:
     ledger.open_session(OTHER_SESSION, ALICE)
 
 
+def left(ledger: Scene, count: int, *issuers: Key, first: int = 100) -> None:
+    """So many sessions are opened and closed, each for an hour."""
+    for number in range(first, first + count):
+        ledger.open_session(Key(number), *issuers, expiresAtMs=ledger.time_ms + HOUR_MS)
+        ledger.close(Key(number))
+
+
+def one_too_many_remembered(ledger: Scene) -> None:
+    left(ledger, 31, ALICE)
+    left(ledger, 1, OPERATOR, ALICE, first=131)
+    ledger.open_session(SESSION, ALICE)
+
+
+def one_too_many_remembered_with_open_ones(ledger: Scene) -> None:
+    ledger.open_session(SESSION, ALICE)
+    left(ledger, 31, ALICE)
+    ledger.open_session(HELPER, ALICE)
+
+
+def one_too_many_of_an_operator(ledger: Scene) -> None:
+    left(ledger, 31, OPERATOR)
+    ledger.open_session(SESSION, OPERATOR)
+    ledger.open_session(HELPER, OPERATOR)
+
+
+def remembered_of_others(ledger: Scene) -> None:
+    left(ledger, 32, ALICE)
+    left(ledger, 32, OPERATOR, first=200)
+    ledger.open_session(SESSION, BOB)
+    ledger.open_session(HELPER, OPERATOR, BOB)
+
+
+def remembered_until(ms: int) -> Tell:
+    def tell(ledger: Scene) -> None:
+        left(ledger, 32, ALICE)
+        ledger.time_ms += HOUR_MS + DAY_MS + ms
+        ledger.open_session(SESSION, ALICE)
+
+    tell.__name__ = f"remembered_until_{ms}"
+    return tell
+
+
 def opened_for_another_agent(ledger: Scene) -> None:
     ledger.open_session(SESSION, ALICE, change=edit(principal=BOB.did))
 
@@ -161,6 +203,12 @@ OPENINGS: list[tuple[Tell, Found]] = [
     (opened_by_the_key_of_an_agent, [(6, "session_taken")]),
     (opened_by_the_key_of_an_operator, [(7, "session_taken")]),
     (one_too_many, [(8, "too_many_sessions")]),
+    (one_too_many_remembered, [(70, "too_many_sessions")]),
+    (one_too_many_remembered_with_open_ones, [(69, "too_many_sessions")]),
+    (one_too_many_of_an_operator, [(69, "too_many_sessions")]),
+    (remembered_of_others, []),
+    (remembered_until(-1), [(70, "too_many_sessions")]),
+    (remembered_until(0), []),
     (opened_for_another_agent, [(6, "issuer_differs"), (6, "principal_wrong")]),
     (opened_for_another_operator, [(7, "on_behalf_wrong")]),
     (opened_with_another_idle_end, [(6, "idle_wrong")]),
@@ -819,3 +867,4 @@ def test_sessions_leave_nothing_behind_when_their_delegations_are_over() -> None
         assert entry.leaf is not None and list(relations.faults(entry.leaf, entry)) == []
     people = relations.state.people
     assert (people.sessions, people.open, people.of, people._forgettable) == ({}, {}, {}, [])
+    assert not people.remembered
