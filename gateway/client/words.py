@@ -123,8 +123,10 @@ def deadlock_line(pair: JsonObject, own: str = "") -> str:
 
 
 def standing(row: JsonObject) -> str:
-    """Return whether a key of a list is in force."""
-    return f"removed by entry {row['removedSeq']}" if "removedSeq" in row else "in force"
+    """Return whether a key of a list is in force; an agent is as long as its operator is."""
+    if "removedSeq" in row:
+        return f"removed by entry {row['removedSeq']}"
+    return f"operator removed (entry {row['operatorRemovedSeq']})" if "operatorRemovedSeq" in row else "in force"
 
 
 def scheme_line(row: JsonObject) -> str:

@@ -75,7 +75,7 @@ def identify(draft: Draft, request: SignedRequest, t_ms: int) -> Who | Refusal:
     if agent is None or agent.removed_seq is not None:  # an agent in force is no session
         session = remembered_session(draft, did, t_ms)
         if session is not None:
-            why = _session_fault(session, t_ms)
+            why = session_fault(session, t_ms)
             return why or Who(session.principal, session.on_behalf_of, session=session)
     if agent is None:
         return refusal.AGENT_UNKNOWN
@@ -107,7 +107,8 @@ def is_remembered(session: Session, t_ms: int) -> bool:
     return until_ms is None or t_ms < until_ms
 
 
-def _session_fault(session: Session, t_ms: int) -> Refusal | None:
+def session_fault(session: Session, t_ms: int) -> Refusal | None:
+    """Return why a session may not act now, or None."""
     if t_ms >= session.expires_at_ms:
         return refusal.SESSION_EXPIRED
     return None if session.is_open else refusal.SESSION_ENDED

@@ -8,11 +8,11 @@ from typing import Literal
 
 import orjson
 
-from gateway.core.authority import agent_fault, is_operator
+from gateway.core.authority import agent_fault, is_operator, remembered_session, session_fault
 from gateway.core.intake import DECIDING, RawRequest, Rejection, SignedRead, intake_read, is_inside_window
 from gateway.core.outcome import Unreceipted
-from gateway.core.refusal import TRIAL_OVER, UNKNOWN_HISTORY
-from gateway.core.state import agent_at, session_at
+from gateway.core.refusal import TRIAL_OVER, UNKNOWN_HISTORY, Refusal
+from gateway.core.state import agent_at
 from gateway.ledger.sequencer import Refused
 from gateway.web.house import House
 from gateway.web.problem import Refusable
@@ -126,19 +126,26 @@ async def _check_anchor(house: House, anchor: Anchor) -> None:
 
 
 def _reader(house: House, did: str) -> Reader:
-    """Return what a key reads as, by what it is in force as."""
+    """Return what a key reads as, by what it is in force as; who was something here is told why it is no more."""
     view, now_ms = house.shelf, house.sequencer.time_ms
     if is_operator(view, did):
         return Reader(did, "operator", did)
-    session = session_at(view, did)
-    if session is not None and session.is_open and now_ms < session.expires_at_ms:
+    agent, session = agent_at(view, did), remembered_session(view, did, now_ms)
+    if session is not None and (agent is None or agent.removed_seq is not None):  # an agent in force is no session
+        _check_fault(session_fault(session, now_ms))
         return Reader(did, "member", session.principal)
-    agent = agent_at(view, did)
-    if agent is not None and agent_fault(view, agent, now_ms) in (None, TRIAL_OVER):  # what it has done, it may see
+    if agent is not None:
+        fault = agent_fault(view, agent, now_ms)
+        _check_fault(None if fault is TRIAL_OVER else fault)  # what it has done on trial, it may see
         return Reader(did, "member" if agent.trial_until_ms is None else "trial", did)
-    if agent is None and session is None and house.ledger.is_dev and house.ledger.is_public:
+    if house.ledger.is_dev and house.ledger.is_public:
         return Reader(did, "member", did)  # a newcomer: its first decision enrols it
     raise Refusable("reader_unknown", "The key is not enrolled, or was removed.")
+
+
+def _check_fault(fault: Refusal | None) -> None:
+    if fault is not None:
+        raise Refused(Unreceipted(fault, {}))
 
 
 def check_unlimited(house: House, reader: Reader | None) -> None:

@@ -17,7 +17,7 @@ from time import monotonic
 
 import orjson
 
-from gateway.core.state import Agent, ApiKey, Operator, Parameters, Scheme, Session
+from gateway.core.state import Agent, ApiKey, Operator, Parameters, Scheme, Session, operator_at
 from gateway.core.waitview import Scene, Shelf, leases_view, look, wait_view
 from gateway.ledger.sequencer import Sequencer
 
@@ -120,7 +120,9 @@ class Scenes:
 
     def _agents(self) -> Mapping[str, object]:
         enrolled = [record for record in self._shelf.scan("agent/") if isinstance(record, Agent)]
-        return {"agents": [_agent_row(agent) for agent in sorted(enrolled, key=lambda agent: agent.added_seq)]}
+        operators = {agent.operator: operator_at(self._shelf, agent.operator) for agent in enrolled}
+        told = sorted(enrolled, key=lambda agent: agent.added_seq)
+        return {"agents": [_agent_row(agent, operators[agent.operator]) for agent in told]}
 
     def _sessions(self, agent: str) -> Mapping[str, object]:
         found = [record for record in self._shelf.scan("session/") if isinstance(record, Session)]
@@ -156,13 +158,14 @@ def _scheme_row(scheme: Scheme) -> dict[str, object]:
     }
 
 
-def _agent_row(agent: Agent) -> dict[str, object]:
+def _agent_row(agent: Agent, operator: Operator | None) -> dict[str, object]:
     perhaps = {
         "name": agent.name,
         "agentCustody": "gateway" if agent.is_custodial else None,
         "keyDigest": agent.key_digest,
         "trialUntilMs": agent.trial_until_ms,
         "removedSeq": agent.removed_seq,
+        "operatorRemovedSeq": None if operator is None else operator.removed_seq,
     }
     return {"did": agent.did, "addedSeq": agent.added_seq, "operator": agent.operator, **_told(perhaps)}
 

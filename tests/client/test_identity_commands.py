@@ -255,12 +255,16 @@ def test_a_second_operator_comes_and_goes(gateway: Gateway, operator: Path, tmp_
     assert client(home, "lease", "acquire", "lock:second").returncode == 80
     refused = client(worker, "lease", "acquire", "lock:second")
     assert (refused.returncode, refused.stderr.count("was removed") == 1) == (77, True)
+    (line,) = (line for line in agent(operator, "list").stdout.splitlines() if did_of(worker) in line)
+    assert re.search(r"  operator removed \(entry \d+\)$", line)
     last = client(operator, "operator", "remove", did_of(operator))
     assert (last.returncode, "add another first: tallystick operator add DID" in last.stderr) == (1, True)
     vain = client(worker, "operator", "add", did_of(worker))
     assert (vain.returncode, "Use the operator's profile: --home DATA/operator" in vain.stderr) == (77, True)
     assert agent(operator, "add", did_of(worker)).returncode == 0, "nobody has to remove it first"
     assert client(worker, "lease", "acquire", "lock:second").returncode == 0
+    (line,) = (line for line in agent(operator, "list").stdout.splitlines() if did_of(worker) in line)
+    assert line.endswith("  in force")
 
 
 # -- API keys ----------------------------------------------------------------------------------------------------------

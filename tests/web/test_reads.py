@@ -160,7 +160,7 @@ async def test_who_may_act_unasked_may_ask_what_it_holds_before_it_acts(dev: Wor
     assert dev.gateway.house.sequencer.confirmed.size == before, "asking enrols nobody"
     await dev.send(dev.signed(key, "lease.acquire", resource="lock:x"))
     await dev.send(dev.signed(dev.operator, "agent.remove", agent=key.did))
-    check_problem(await dev.send(dev.signed_read(key, LEASES)), "reader_unknown", 403)
+    check_problem(await dev.send(dev.signed_read(key, LEASES)), "agent_removed", 403, "number")
 
 
 async def test_elsewhere_a_stranger_is_told_that_it_is_none(public: World) -> None:
@@ -179,7 +179,7 @@ async def test_a_throw_away_ledger_of_members_shows_strangers_nothing(tmp_path: 
 async def test_a_removed_member_reads_no_more(members: World, target: str) -> None:
     key = await members.agent("a")
     await members.send(members.signed(members.operator, "agent.remove", agent=key.did))
-    check_problem(await members.send(members.signed_read(key, target)), "reader_unknown", 403)
+    check_problem(await members.send(members.signed_read(key, target)), "agent_removed", 403, "number")
 
 
 async def test_a_members_read_lives_15_seconds_at_most(members: World) -> None:

@@ -156,13 +156,13 @@ async def test_a_session_in_force_reads_like_its_agent(still: World) -> None:
         reply = await still.send(still.signed_read(key, AGENTS))
         assert (reply.status, reply.headers["cache-control"]) == (200, "private, no-store")
     await still.ask("a", "session.close", session=closed.did)
-    check_problem(await still.send(still.signed_read(closed, AGENTS)), "reader_unknown", 403)
+    check_problem(await still.send(still.signed_read(closed, AGENTS)), "session_ended", 403, "number")
     still.clock.advance(60_000)
-    check_problem(await still.send(still.signed_read(short, AGENTS)), "reader_unknown", 403)
+    check_problem(await still.send(still.signed_read(short, AGENTS)), "session_expired", 403, "number")
     fresh = await still.session(agent)
     await still.ask("op", "agent.remove", agent=agent.did)
-    for key in (fresh, agent):
-        check_problem(await still.send(still.signed_read(key, AGENTS)), "reader_unknown", 403)
+    for key, code in ((fresh, "session_ended"), (agent, "agent_removed")):
+        check_problem(await still.send(still.signed_read(key, AGENTS)), code, 403, "number")
     still.audit()
 
 
@@ -171,8 +171,10 @@ async def test_a_removed_operators_agents_read_nothing_until_it_is_back(still: W
     agent = await still.agent("a")
     await still.ask("op", "operator.add", operator=other.did)
     assert (await still.send(still.signed(other, "operator.remove", operator=still.operator.did))).status == 200
-    for key in (agent, still.operator):
-        check_problem(await still.send(still.signed_read(key, AGENTS)), "reader_unknown", 403)
+    check_problem(await still.send(still.signed_read(agent, AGENTS)), "operator_removed", 403, "number")
+    check_problem(await still.send(still.signed_read(still.operator, AGENTS)), "reader_unknown", 403)
+    (row,) = (await still.send(still.signed_read(other, AGENTS))).json["agents"]
+    assert (row["did"], row["operatorRemovedSeq"], "removedSeq" in row) == (agent.did, row["addedSeq"] + 2, False)
     refused = await still.send(still.signed(agent, "lease.acquire", resource="lock:x"))
     check_problem(refused, "operator_removed", 403, "number")
     assert (await still.send(still.signed(other, "operator.add", operator=still.operator.did))).status == 200
