@@ -195,13 +195,15 @@ def _is_busy(draft: Draft, issuer: Issuer, context: Context) -> bool:
 
 def _is_well_remembered(draft: Draft, issuer: Issuer, context: Context) -> bool:
     """Say whether no more may be remembered of who lets act. Else opening and closing in turn would fill the memory."""
-    let_by, is_direct = issuer.agent or issuer.operator, issuer.agent is None
+    agent, operator, t_ms = issuer.agent, issuer.operator, context.t_ms
 
     def is_its(one: Session) -> bool:
-        return one.let_by == let_by and one.is_direct == is_direct and is_remembered(one, context.t_ms)
+        if agent is None and one.on_behalf_of != operator:
+            return False
+        return one.principal == (agent or one.did) and is_remembered(one, t_ms)
 
     bound = SESSIONS_REMEMBERED * context.parameters.sessions_per_principal
-    return _is_reached(draft, session_let_by(let_by), bound, is_its)
+    return _is_reached(draft, session_let_by(agent or operator), bound, is_its)
 
 
 def _is_reached(draft: Draft, term: str, bound: int, counts: Callable[[Session], bool]) -> bool:
