@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.client.agent import Agent
-from gateway.client.errors import ClientError, ProfileError, Unreachable
+from gateway.client.errors import ClientError, ProfileError
 from gateway.client.exits import DONE, shown
 from gateway.client.office_commands import KEY_HELP, checked_label, did_of, tell_token
 from gateway.client.profile import ADDRESS, AGENT_KEY, default_home, open_profile
@@ -184,10 +184,11 @@ async def _add_kept(arguments: argparse.Namespace) -> int:
         raise Malformed("--data: the gateway's data directory, on the machine where it runs")
     home = _operators_home(arguments)
     check_new(arguments.out)
-    did, token = _make_kept(arguments.data / CUSTODY), new_token("live")
+    token = new_token("live")
     with operating():
         async with patient(home) as operator:
-            with _forgotten_unless_added(arguments.data / CUSTODY, did):
+            did = _make_kept(arguments.data / CUSTODY)
+            with _forgotten_unless_added(arguments.data / CUSTODY, did, home):
                 await operator.add_agent(did, name, is_custodial=True)
             try:
                 receipt = await operator.issue_api_key(digest_of(token), "live", name=name, agent=did)
@@ -216,17 +217,26 @@ def _make_kept(folder: Path) -> str:
 
 
 @contextmanager
-def _forgotten_unless_added(folder: Path, did: str) -> Iterator[None]:
-    """Remove the key of an agent that did not come to be; when nobody knows whether it did, the key is kept."""
+def _forgotten_unless_added(folder: Path, did: str, home: Path) -> Iterator[None]:
+    """Remove the key of an agent that did not come to be; when nobody knows whether it did, keep it and say so."""
+    kept = folder / f"{did}.key"
     try:
         yield
-    except Unreachable:
+    except BaseException as error:  # an interrupt leaves a request on its way
+        if isinstance(error, Malformed) or (isinstance(error, ClientError) and not error.is_unknown):
+            for path in (kept, passphrase_path(kept)):
+                path.unlink(missing_ok=True)
+        else:
+            print(_doubt(did, kept, home_option(home)), file=sys.stderr)
         raise
-    except BaseException:
-        kept = folder / f"{did}.key"
-        for path in (kept, passphrase_path(kept)):
-            path.unlink(missing_ok=True)
-        raise
+
+
+def _doubt(did: str, kept: Path, option: str) -> str:
+    return (
+        f"It is not known whether the agent {did} was added, so its key is kept. Look with:  tallystick agent list"
+        f"{option}\nIf it is there, issue its API key:  tallystick apikey issue --kind live --agent {did}{option}\n"
+        f"If it is not, remove {kept} and {passphrase_path(kept)}, and add another."
+    )
 
 
 def _print_kept(arguments: argparse.Namespace, did: str, token: str, receipt: VerifiedReceipt, url: str) -> None:

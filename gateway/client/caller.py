@@ -329,10 +329,15 @@ class Caller:
         attempt_ms: int = ATTEMPT_MS,
     ) -> T:
         deadline_ms = self.clock.steady_ms() + RETRY_MS if until_ms is None else until_ms
+        is_unknown = False  # of any attempt: a later one that says no does not say what became of an earlier one
         for number in itertools.count():
             try:
                 return await attempt(min(attempt_ms, deadline_ms - self.clock.steady_ms()))
+            except ClientError as error:
+                error.is_unknown = error.is_unknown or is_unknown
+                raise
             except _Again as again:
+                is_unknown = again.error.is_unknown = again.error.is_unknown or is_unknown
                 if isinstance(again.error, Unreachable):
                     if again.error.is_refused and not is_patient and number > 0:
                         raise again.error from again.error.__cause__
@@ -432,7 +437,8 @@ class Caller:
             return _FINAL[problem.code](problem.status, problem.code, problem.detail, ADVICE_UNSIGNED[problem.code])
         if reply.status in _BUSY_STATUSES or (reply.status == 409 and (after_ms or problem.code == "nonce_reused")):
             reason = "throttled" if reply.status in (429, 503) else "unreachable"
-            return _Again(Unreachable(f"the gateway says: not now ({problem})", reason), after_ms)
+            error = Unreachable(f"the gateway says: not now ({problem})", reason, is_unknown=reply.status != 429)
+            return _Again(error, after_ms)
         if reply.status < 400:
             return AnswerRefused(f"the gateway answered {reply.status} without a receipt, which proves nothing")
         if problem.code == "outside_window":

@@ -32,7 +32,12 @@ if TYPE_CHECKING:  # receipts.py raises AnswerRefused; the annotations below are
 
 
 class ClientError(Exception):
-    """Base of everything this folder raises on purpose."""
+    """Base of everything this folder raises on purpose.
+
+    `is_unknown`: what was asked may have been decided all the same, and nothing that proves it was heard.
+    """
+
+    is_unknown = False
 
 
 class ProfileError(ClientError):
@@ -42,13 +47,17 @@ class ProfileError(ClientError):
 class Unreachable(ClientError):
     """No answer within the time allowed. `reason` is "unreachable" or "throttled" (the gateway said: come back).
 
-    `is_refused`: nobody listens at the address, which one more try in the same second rarely mends.
+    `is_refused`: nobody listens at the address, which one more try in the same second rarely mends. `is_unknown` is
+    False when nothing was sent, or when all that was sent was turned away undecided.
     """
 
-    def __init__(self, text: str, reason: str = "unreachable", *, is_refused: bool = False) -> None:
+    def __init__(
+        self, text: str, reason: str = "unreachable", *, is_refused: bool = False, is_unknown: bool = True
+    ) -> None:
         super().__init__(text)
         self.reason = reason
         self.is_refused = is_refused
+        self.is_unknown = is_unknown and not is_refused
 
 
 class RequestRejected(ClientError):
@@ -91,6 +100,8 @@ class UnknownHistory(RequestRejected):
 
 class AnswerRefused(ClientError):
     """The answer does not prove what it says. Act as if it had not come; the lease may or may not be held."""
+
+    is_unknown = True
 
 
 class LedgerBehind(AnswerRefused):

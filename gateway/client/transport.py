@@ -74,7 +74,9 @@ class HttpTransport:
         except (aiohttp.ClientError, OSError) as error:
             cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
             is_refused = isinstance(cause, ConnectionRefusedError)
-            raise Unreachable(f"{self._url} can't be reached: {_why(cause)}", is_refused=is_refused) from error
+            is_sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError)
+            text = f"{self._url} can't be reached: {_why(cause)}"
+            raise Unreachable(text, is_refused=is_refused, is_unknown=is_sent) from error
 
     async def close(self) -> None:
         await self._session.close()

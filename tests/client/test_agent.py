@@ -110,6 +110,29 @@ async def test_where_nobody_listens_a_read_fails_at_once_and_a_decision_is_tried
     assert told == [RETRY_MS]
 
 
+@pytest.mark.parametrize(
+    ("faults", "is_unknown"),
+    [
+        ([nobody_listens] * 99, False),
+        ([status(429)] * 99, False),
+        ([status(404)], False),
+        ([lost_answer, *[nobody_listens] * 99], True),
+        ([lost_request, status(404)], True),
+        ([status(503)] * 99, True),
+        ([status(200)], True),
+    ],
+)
+async def test_an_error_says_whether_it_may_have_been_decided_all_the_same(
+    gateway: LocalGateway, faults: list[Fault], is_unknown: bool
+) -> None:
+    """What a later attempt meets says nothing about an earlier one that may have come through."""
+    gateway.faults = faults
+    async with gateway.agent() as agent:
+        with pytest.raises(ClientError) as raised:
+            await agent.acquire(FILE)
+    assert raised.value.is_unknown is is_unknown
+
+
 async def test_the_gateways_retry_after_is_a_floor(gateway: LocalGateway) -> None:
     gateway.faults = [status(503, **{"retry-after": "7"})]
     async with gateway.agent() as agent:
