@@ -379,6 +379,18 @@ def test_sessions_that_ended_in_the_same_batch_count_once() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("issuer", "other"), [("op", "op2"), ("A", "B")])
+def test_a_key_that_another_opens_again_in_the_same_batch_is_not_counted(issuer: str, other: str) -> None:
+    """It is still filed where it was when the batch began."""
+    one = Crew(sessions_per_principal=1)
+    had(one, 16, issuer)
+    one.t_ms = NOW_MS + 600_000 + DAY_MS
+    again = open_session(f"{issuer}-0", chain(other, f"{issuer}-0", at_ms=one.t_ms))
+    asks = [one.now(ask) for ask in (again, bounded((issuer,), "s", one.t_ms))]
+    batch = one.run(one.t_ms, *asks)
+    assert [getattr(answer, "refusal", None) for answer in batch.answers] == [None, None]
+
+
 def test_a_key_that_was_a_session_of_another_is_counted_for_who_lets_it_act_now() -> None:
     one = Crew(sessions_per_principal=1)
     one.open("s", "A", expiresAtMs=NOW_MS + 1_000)

@@ -582,12 +582,12 @@ ABLATIONS = (
     ),
     Ablation(
         "ends of sessions", "a key would work for longer than it was lent",
-        ("authority",), forgiving(authority, "_session_fault", refusal.SESSION_EXPIRED),
+        ("authority",), forgiving(authority, "session_fault", refusal.SESSION_EXPIRED),
         COMPANY(faults={"kill": 0.9, "let_run": 0.9}, lives_ms=(3_000, 5_000), think_ms=50),
     ),
     Ablation(
         "ended sessions", "a process that was closed would go on",
-        ("authority",), forgiving(authority, "_session_fault", refusal.SESSION_ENDED),
+        ("authority",), forgiving(authority, "session_fault", refusal.SESSION_ENDED),
         COMPANY(faults={"close": 0.9, "let_run": 0.9}),
     ),
     Ablation(
