@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 
 from gateway.client.batch import Outcome
-from gateway.client.errors import InTheWay
+from gateway.client.errors import BatchRefused, InTheWay
 from gateway.client.exits import DONE, HELD, PROFILE, REFUSED, explain
 from gateway.client.seen import read_bounded, replace_file
+from gateway.client.session import is_session
 from gateway.client.terminal import patient
 from gateway.client.words import facts, sentence
 from verifier.wire import JsonObject, Malformed, parse_json
 
 FILE_BYTES_MAX = 262_144  # a request carries less; spaces and comments of a file are not counted there
+REFUSED_FILE = "refused.json"
 EXAMPLE = '{"action": "lease.acquire", "resource": "repo:app/a.py"}'
 
 
@@ -30,7 +32,12 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         "--bare", action="store_true", help="leave out the receipts' own signatures; they rest on the checkpoint alone"
     )
     parser.add_argument(
-        "--receipts", type=Path, metavar="DIR", help="write the receipts into this folder, as 0.json, 1.json and so on"
+        "--receipts", type=Path, metavar="DIR",
+        help=f"write the receipts into this folder, as 0.json, 1.json and so on, or as {REFUSED_FILE} the one of an "
+        "atomic batch that was refused",
+    )  # fmt: skip
+    parser.add_argument(
+        "--receipt", type=Path, metavar="FILE", help="with --atomic: write the receipt of a refusal there instead"
     )
 
 
@@ -39,8 +46,14 @@ async def batch(arguments: argparse.Namespace) -> int:
     commands = _commands(arguments.file)
     if arguments.receipts is not None and not arguments.receipts.is_dir():
         raise Malformed(f"--receipts: there is no folder {arguments.receipts}: make it first; nothing was sent")
+    if arguments.receipt is not None and not arguments.atomic:
+        raise Malformed("--receipt: only with --atomic; --receipts DIR has one for each command")
     async with patient(arguments.home) as agent:
-        outcomes = await agent.batch(commands, atomic=arguments.atomic, bare=arguments.bare)
+        try:
+            outcomes = await agent.batch(commands, atomic=arguments.atomic, bare=arguments.bare)
+        except BatchRefused as refused:
+            _keep_refused(arguments, refused)
+            raise
     unwritten = _write(arguments.receipts, outcomes)
     code = PROFILE if unwritten else _code(outcomes)
     if arguments.json:
@@ -49,7 +62,8 @@ async def batch(arguments: argparse.Namespace) -> int:
         print(json.dumps({"ok": code == DONE, "results": rows, **trouble}))
     else:
         for index, outcome in enumerate(outcomes):
-            told = sentence(outcome.receipt) if outcome.refused is None else explain(outcome.refused)
+            no, by = outcome.refused, is_session(agent.profile)
+            told = sentence(outcome.receipt) if no is None else explain(no, is_session=by)
             print(f"{index}  " + told.replace("\n", "\n   "))
     if unwritten:
         print(f"tallystick lease batch: {unwritten}", file=sys.stderr)
@@ -80,6 +94,19 @@ def _code(outcomes: tuple[Outcome, ...]) -> int:
     if not refused:
         return DONE
     return HELD if all(isinstance(each, InTheWay) for each in refused) else REFUSED
+
+
+def _keep_refused(arguments: argparse.Namespace, refused: BatchRefused) -> None:
+    """Write the one receipt of a batch of which nothing was done, if receipts are asked for, and say where it is."""
+    path = arguments.receipt or (arguments.receipts and arguments.receipts / REFUSED_FILE)
+    if path is None:
+        return
+    try:
+        replace_file(path, refused.receipt.data)
+        told = f"the receipt of the refusal is in {path}"
+    except OSError as error:
+        told = f"the receipt of the refusal can't be written to {path}: {error.strerror}"
+    print(f"tallystick lease batch: {told}", file=sys.stderr)
 
 
 def _write(folder: Path | None, outcomes: tuple[Outcome, ...]) -> str:

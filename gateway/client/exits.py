@@ -163,8 +163,11 @@ def exit_table() -> str:
     return "exit codes:\n" + "".join(f"  {code:>3}  {meaning}\n" for code, meaning in MEANINGS.items())
 
 
-def explain(error: ClientError) -> str:
-    """Return what happened and what to do next, for a person; strings from outside are escaped."""
+def explain(error: ClientError, *, is_session: bool | None = None) -> str:
+    """Return what happened and what to do next, for a person; strings from outside are escaped.
+
+    `is_session` says what the caller's key is; None: no more than the entry tells.
+    """
     if isinstance(error, HeldHere):
         return f"{shown(str(error))}\nWait with --wait 60s, or give what runs beside it a key of its own (--home)."
     if isinstance(error, StillWaiting):
@@ -172,17 +175,17 @@ def explain(error: ClientError) -> str:
     if isinstance(error, BatchRefused):
         return (
             f"nothing of the batch was done, for command {error.index} ({error.action}) was refused. "
-            f"{_explain_refusal(error.cause)}"
+            f"{_explain_refusal(error.cause, is_session)}"
         )
     if isinstance(error, Refused):
-        return _explain_refusal(error)
+        return _explain_refusal(error, is_session)
     if isinstance(error, LeaseLost) and isinstance(error.refused, LeaseBroken):
         return f"lease {error.lease_id} is lost, {_broken(error.refused)} Ask the operator, then acquire again."
     return "\n".join(shown(line) for line in str(error).splitlines())
 
 
-def _explain_refusal(refused: Refused) -> str:
-    advice = _ADVICE_THERE.get((_entry_of(refused), refused.error))
+def _explain_refusal(refused: Refused, is_session: bool | None) -> str:
+    advice = _ADVICE_THERE.get((_entry_of(refused), refused.error)) or _scope_advice(refused, is_session)
     say = _SENTENCES.get(refused.error)
     if isinstance(refused, InTheWay) and refused.waited_ms:
         say = _explain_held if isinstance(refused, Deadlock) else say
@@ -194,6 +197,18 @@ def _explain_refusal(refused: Refused) -> str:
     ended = "" if refused.ended_seq is None else f"; it ended with entry {refused.ended_seq}"
     why = f"refused: {shown(refused.error)} (entry {refused.receipt.seq}{ended})."
     return f"{why} {advice or ADVICE.get(refused.error, '')}".strip()
+
+
+def _scope_advice(refused: Refused, is_session: bool | None) -> str | None:
+    """Return what a session or an agent on trial may do instead of what lies outside; None: it is not known which."""
+    leaf = refused.receipt.leaf
+    if refused.error != "outside_scope":
+        return None
+    if is_session or leaf.principal != leaf.actor:
+        return "What was lent to this session does not cover that: open one that may, with tallystick session open."
+    if is_session is None:  # an operator's session is its own principal, as an agent is
+        return None
+    return f"This key is on trial: leases on names below trial:{leaf.actor}/ only, with --ttl 60s at most."
 
 
 def _entry_of(refused: Refused) -> str:
@@ -302,6 +317,9 @@ def _again(refused: InTheWay) -> str:
     after = f"in {seconds(refused.retry_after_ms)}"
     match _entry_of(refused):
         case "lease.refused":
+            if refused.receipt.leaf.batch is not None:  # which never waits
+                line = "stand in line with tallystick lease acquire … --wait 60s"
+                return f"Submit it again {after}, or {line}. Who waits: tallystick wait"
             return f"Try again {after}, wait in line with --wait 60s, or see who waits: tallystick wait"
         case "batch.refused":
             return f"Submit the whole batch again {after}. See who waits: tallystick wait"

@@ -23,7 +23,7 @@ from typing import NoReturn
 from gateway.client.agent import Agent
 from gateway.client.errors import ClientError, LeaseBroken, LeaseLost, NotEnrolled, StillWaiting
 from gateway.client.exits import INTERRUPTED, UNREAD, USAGE, exit_code_of, exit_table, explain, seconds, shown
-from gateway.client.profile import default_home, open_profile
+from gateway.client.profile import OPENED, default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
 from gateway.client.words import error_facts
@@ -55,7 +55,7 @@ def perform(command: str, handler: Handler, arguments: argparse.Namespace) -> in
         return _tell(command, arguments, {"error": "wrong_usage"}, shown(str(error)), USAGE)
     except ClientError as error:
         _keep_refusal(error, arguments)
-        text = _with_home(explain(error), arguments.home)
+        text = _with_home(explain(error, is_session=(arguments.home / OPENED).exists()), arguments.home)
         return _tell(command, arguments, error_facts(error), text, exit_code_of(error))
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -57,6 +57,7 @@ async def test_each_is_decided_with_the_effects_of_those_before_and_refusals_are
     refused = outcomes[1].refused
     assert isinstance(refused, LeaseHeld)
     assert (refused.holder, outcomes[1].grant, outcomes[0].refused) == (BOB.did, None, None)
+    assert "stand in line with tallystick lease acquire … --wait 60s" in explain(refused), "a batch has no --wait"
     assert outcomes[2].grant is not None
     assert (outcomes[2].grant.lease_id, outcomes[2].grant.ttl_ms) == (held.lease_id, 90_000)
     assert {name for live in gateway.live.values() for name in live.names} == {"repo:b", "repo:x"}

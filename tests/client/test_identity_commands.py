@@ -136,7 +136,8 @@ def test_a_session_from_opening_to_its_end(alice: Path, tmp_path: Path) -> None:
     assert "UTC if its session stays silent" in held
     assert "UTC if its session stays silent" in client(home, "lease", "list").stdout
     outside = client(home, "lease", "acquire", "lock:other")
-    assert (outside.returncode, "What was lent to this key does not cover that" in outside.stderr) == (1, True)
+    assert (outside.returncode, "What was lent to this session does not cover that" in outside.stderr) == (1, True)
+    assert "trial" not in outside.stderr
     seen = client(home, "session", "beat", "--activity", "looking-around")
     assert (seen.returncode, "It is kept until" in seen.stdout) == (0, True)
     (row,) = (row for row in client(alice, "session", "list").stdout.splitlines() if "nightly" in row)
@@ -311,10 +312,14 @@ def test_a_trial_key_lets_one_agent_try(gateway: Gateway, operator: Path, tmp_pa
     (command,) = re.findall(r"Next:  tallystick (lease acquire .*) --home", tried.stdout)
     assert client(homes[0], *command.split()).returncode == 0
     outside = client(homes[0], "lease", "acquire", "lock:trial")
-    assert (outside.returncode, "trial:<its DID>/" in outside.stderr) == (1, True)
+    keep_to = f"names below trial:{did_of(homes[0])}/ only, with --ttl 60s"
+    assert (outside.returncode, keep_to in outside.stderr, "session" in outside.stderr) == (1, True, False)
+    (tmp_path / "batch").write_text('{"action": "lease.acquire", "resource": "lock:trial"}')
+    many = client(homes[0], "lease", "batch", str(tmp_path / "batch"))
+    assert (many.returncode, keep_to in many.stdout) == (1, True)
     used = agent(homes[1], "enrol", "--key", f"@{tmp_path}/trial.key")
     assert (used.returncode, "has enrolled another agent" in used.stderr) == (77, True)
-    for _ in range(33):
+    for _ in range(31):
         assert client(homes[0], "lease", "acquire", "lock:trial").returncode == 1
     over = client(homes[0], "lease", "acquire", "lock:trial")
     assert (over.returncode, "Enrol with a live API key" in over.stderr) == (77, True)
@@ -406,6 +411,14 @@ def test_a_batch_of_lines_and_its_receipts(gateway: Gateway, alice: Path, tmp_pa
     atomic = client(alice, "lease", "batch", str(lines), "--atomic")
     assert (atomic.returncode, atomic.stdout) == (1, "")
     assert "nothing of the batch was done, for command 1 (lease.renew) was refused" in atomic.stderr
+    for options, path in (
+        (("--receipts", str(folder)), folder / "refused.json"),
+        (("--receipts", str(folder), "--receipt", str(tmp_path / "no.json")), tmp_path / "no.json"),
+    ):
+        atomic = client(alice, "lease", "batch", str(lines), "--atomic", *options)
+        assert (atomic.returncode, f"the receipt of the refusal is in {path}" in atomic.stderr) == (1, True)
+        assert run_module("verifier", "receipt", str(path), *pins).returncode == 0
+    assert client(alice, "lease", "batch", str(lines), "--receipt", str(tmp_path / "x")).returncode == 2
     for content, text in (("", "1 to 256"), ("{", "line 1"), ('{"action": "lease.break"}', "commands[0]")):
         lines.write_text(content)
         wrong = client(alice, "lease", "batch", str(lines))

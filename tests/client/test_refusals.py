@@ -222,6 +222,15 @@ async def test_the_entry_that_ended_it_is_told() -> None:
     assert explain(refusal_of(receipt)).startswith("refused: lease_transferred (entry 2; it ended with entry 1). ")
 
 
+async def test_what_is_outside_its_scope_is_told_to_a_session_and_to_a_trial_as_what_it_is() -> None:
+    outside = await refused(acquire("outside_scope", 118, {}))
+    assert "does not cover that" in explain(outside, is_session=True)
+    assert explain(outside, is_session=False).endswith(
+        f"on trial: leases on names below trial:{ALICE.did}/ only, with --ttl 60s at most."
+    )
+    assert explain(outside).endswith(ADVICE["outside_scope"]), "the entry does not tell them apart"
+
+
 EXCLUSIVE: list[JsonObject] = [
     {"resource": "a:a", "resources": ["a:b"]},
     {"resource": "a:a", "giveUpMs": 5_000},
