@@ -58,7 +58,9 @@ def walk_ladder(unverified_bytes: bytes, keyring: Keyring) -> Walk:
         envelope = open_envelope(unverified_bytes)
     except Malformed as error:
         is_size = isinstance(error, TooLarge)
-        walk.say(1 if is_size else 2, "too_large" if is_size else "envelope_malformed", str(error))
+        other = "this looks like a ledger export: use `tallystick-verify ledger`"
+        text = other if unverified_bytes.startswith(b"tallystick-ledger/") else str(error)
+        walk.say(1 if is_size else 2, "too_large" if is_size else "envelope_malformed", text)
         return walk
     walk.leaf_bytes = envelope.leaf
     try:

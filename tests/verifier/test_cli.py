@@ -93,6 +93,7 @@ CASES = [  # the command line, its exit code, verdict, failing step, level
     (f"receipt unknown.json {PINS}", 3, "indeterminate", 9, "included"),
     (f"receipt empty {PINS}", 1, "invalid", 2, "none"),
     (f"receipt huge {PINS}", 1, "invalid", 1, "none"),
+    (f"receipt ledger.export {PINS}", 1, "invalid", 2, "none"),
     (f"receipt plain.json {PINS} --also fork.json", 4, "split", 12, "none"),
     (f"receipt plain.json {PINS} --also checkpoint receipt.json", 0, "valid", None, "included"),
     (f"receipt nothing.json {PINS}", 2, "unreadable", 0, "none"),
@@ -164,6 +165,13 @@ def test_the_report_for_a_person_names_verdict_step_and_what_was_not_checked(des
     assert "completeness: unknown" in lines
     assert "direct signature: invalid" in lines
     assert lines[-1] == "exit 1: invalid: at least one step failed"
+
+
+def test_an_export_that_is_given_as_a_receipt_is_known_for_one(desk: Path) -> None:
+    assert (
+        "this looks like a ledger export: use `tallystick-verify ledger`"
+        in run(desk, f"receipt ledger.export {PINS}").stdout
+    )
 
 
 def test_a_pipe_is_refused_with_a_sentence(desk: Path) -> None:
