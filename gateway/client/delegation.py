@@ -72,6 +72,8 @@ def delegate(
     """
     if not TTL_MS_MIN <= ttl_ms <= DELEGATION_MS_MAX:
         raise Malformed("a delegation lasts from 1 second to 7 days")
+    if parent is not None and parent.says.sub != key.did:
+        raise Malformed(f"the statement was handed to {parent.says.sub}, not to this profile's key, {key.did}")
     begins_ms, ends_ms = _span(now_ms, ttl_ms, parent)
     above = None if parent is None else parent.says
     lent = scope or (Scope() if above is None else Scope(above.verbs, above.resources))

@@ -61,6 +61,11 @@ def test_more_than_the_parent_lends_is_not_even_made(scope: Scope, child: Scope)
         delegate(ALICE, SESSION.did, origin=ORIGIN, now_ms=NOW_MS, scope=child, parent=lent(scope=scope))
 
 
+def test_what_was_handed_to_another_lends_nothing_on() -> None:
+    with pytest.raises(Malformed, match=rf"was handed to {ALICE.did}, not to this profile's key, {OPERATOR.did}$"):
+        delegate(OPERATOR, SESSION.did, origin=ORIGIN, now_ms=NOW_MS, parent=lent())
+
+
 def test_a_file_brings_back_the_same_statement() -> None:
     made = lent()
     assert open_delegation(made.encode()) == made

@@ -197,6 +197,9 @@ def test_an_operator_lends_to_an_agent_or_to_a_key_elsewhere(
     client(operator, "session", "delegate", did_of(worker), "--out", str(own))
     not_its = client(worker, "session", "open", "--own", str(lent))
     assert (not_its.returncode, "is another" in not_its.stderr) == (2, True)
+    not_its = client(worker, "session", "open", "--parent", str(lent))
+    told = f"was handed to {did_of(alice)}, not to this profile's key"
+    assert (not_its.returncode, told in not_its.stderr, [*worker.glob("sessions/*")]) == (2, True, [])
     became = client(worker, "session", "open", "--own", str(own), "--json")
     assert facts(became)["principal"] == did_of(worker)
     assert client(worker, "lease", "acquire", "lock:own").returncode == 0
