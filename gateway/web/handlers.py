@@ -33,6 +33,11 @@ from verifier.wire import JsonObject, Malformed, decode_decimal, parse_json
 
 _REPLAYED = ("Idempotency-Replayed", "true")
 _ENROLMENT_BYTES_MAX = 1_024
+_SPEAKS_FOR_SOMEBODY = ("Signature", "Signature-Input", "Authorization")
+_NOBODY_ASKS = (
+    "headers Signature-Input and Signature are both needed; or send the API key of an agent whose key this gateway "
+    "keeps, as Authorization: Bearer tsk_live_…"
+)
 
 
 def routes(house: House) -> tuple[Route, ...]:
@@ -91,12 +96,20 @@ async def decide(house: House, action: Action, call: Call) -> Reply:
         call.request.is_abandonable = True
     token = bearer_token(call)
     if token is None:
+        _check_asked_by_somebody(call, action)
         answered = await house.desk.decide(raw_request(call, body), action, wait_ms=wait_ms)
     else:
         key = call.request.headers.get("Idempotency-Key")
         members = _members(call, body, body_bytes_max(action.name))
         answered = await house.bearer.decide(token, action, members, idempotency_key=key, wait_ms=wait_ms)
     return _answer(house, call, answered)
+
+
+def _check_asked_by_somebody(call: Call, action: Action) -> None:
+    """Tell who sends neither signature nor API key of both; what operators and sessions alone ask is always signed."""
+    headers = call.request.headers
+    if action.signer == "agent" and not any(name in headers for name in _SPEAKS_FOR_SOMEBODY):
+        raise Rejection("signature_missing", _NOBODY_ASKS)
 
 
 async def enrol(house: House, call: Call) -> Reply:

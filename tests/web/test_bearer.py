@@ -210,6 +210,15 @@ async def test_no_token_signs_what_operators_or_sessions_sign(public: World) -> 
             check_problem(await public.call(asked, path, **members), "signature_missing", 401)
 
 
+async def test_who_asks_as_nobody_is_told_of_both_ways(public: World) -> None:
+    ways = ((LEASE, {"resource": "lock:x"}, True), ("/api/v1/acp/operators", {"operator": public.operator.did}, False))
+    for path, members, is_told in ways:
+        fields = (("host", AUTHORITY), ("content-type", "application/json"))
+        reply = await public.send(Message("POST", path, fields, json.dumps(members).encode()))
+        check_problem(reply, "signature_missing", 401)
+        assert ("Authorization: Bearer tsk_live_" in reply.json["detail"]) is is_told
+
+
 async def test_a_key_for_onboarding_takes_no_lease(public: World) -> None:
     for kind in ("live", "trial"):
         check_token_refused(await public.call(await public.token(kind), LEASE, resource="lock:x"))
