@@ -120,7 +120,8 @@ PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
 class MemberError(Malformed):
     """A body or leaf that breaks the table; `code` and `member` say where, the text says what to do.
 
-    `code` is one of member_missing, member_unknown, member_invalid, member_conflict (two members exclude each other).
+    `code` is one of member_missing, member_unknown, member_invalid, member_conflict (members that do not
+    go together).
     """
 
     def __init__(self, code: str, member: str, text: str) -> None:
@@ -1018,10 +1019,10 @@ def check_body(action: str, body: JsonObject) -> None:
 def _check_one_of(action: str, body: JsonObject) -> None:
     one_of = ONE_OF.get(action)
     if one_of is not None and sum(name in body for name in one_of) != 1:
-        both = "both are there; leave one out" if one_of[0] in body else "neither is there; send one"
-        raise MemberError(
-            "member_conflict", one_of[0], f"members {one_of[0]} and {one_of[1]}: exactly one is needed, {both}"
-        )
+        either = " or ".join(one_of)
+        names = "all names of the lease, whose id alone is not enough" if action == "lease.release" else "exactly one"
+        both = "both are there; leave one out" if one_of[0] in body else "neither is there"
+        raise MemberError("member_conflict", one_of[0], f"send {either} ({names}): {both}")
 
 
 def _check_wait(body: JsonObject) -> None:

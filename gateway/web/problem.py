@@ -140,7 +140,7 @@ _TABLE: tuple[Row, ...] = (
     Row("member_missing", 400, "A member of the body is missing", "Add it."),
     Row("member_unknown", 400, "A member of the body is not known", "Leave it out."),
     Row("member_invalid", 400, "A member of the body is out of its bound", "Keep to the bound in the detail."),
-    Row("member_conflict", 400, "Two members of the body exclude each other", "Do what the detail says."),
+    Row("member_conflict", 400, "Members of the body do not go together", "Do what the detail says."),
     Row("wrong_ledger", 400, "The body names another ledger", "Put this ledger's origin into `ledger`."),
     Row("actor_mismatch", 403, "actorDid is not the key that signed", "Act only as the key you sign with."),
     Row("delegation_invalid", 400, "The delegations do not hold by themselves",

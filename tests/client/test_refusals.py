@@ -247,6 +247,14 @@ def test_members_that_exclude_each_other_are_told_what_to_do_in_the_detail(membe
     assert (conflict.value.code, ROWS["member_conflict"].advice) == ("member_conflict", "Do what the detail says.")
 
 
+def test_who_releases_by_the_id_alone_is_told_what_to_send() -> None:
+    body: JsonObject = {"ledger": "gateway.example/main", "actorDid": ALICE.did, "leaseId": "L1"}
+    with pytest.raises(MemberError, match=r"^send resource or resources \(all names of the lease, whose id alone"):
+        check_body("lease.release", body)
+    with pytest.raises(MemberError, match=r"^send resource or resources \(exactly one\): neither is there$"):
+        check_body("lease.acquire", {name: value for name, value in body.items() if name != "leaseId"})
+
+
 @pytest.mark.parametrize("name", [row.name for row in TABLE if row.is_receipted])
 def test_every_receipted_refusal_has_a_sentence_and_says_what_is_next(name: str) -> None:
     assert (name in ADVICE) != (name in exits._SENTENCES), "one sentence each"
