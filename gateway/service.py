@@ -7,8 +7,7 @@ and forged requests end here and cost no lock. The desk knows no HTTP beyond the
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -39,7 +38,6 @@ from gateway.core.state import (
     operator_key,
     quota_at,
     session_at,
-    session_key,
 )
 from gateway.core.terms import met_by
 from gateway.errors import Busy
@@ -184,9 +182,8 @@ class Shares:
         self._size = size
         self._waiting: dict[str, int] = {}
 
-    @contextmanager
-    def taken(self, view: Live, operator: str, request: SignedRequest) -> Iterator[None]:
-        """Count a request as waiting while the block lasts; Busy when its operator's share is used up."""
+    def enter(self, view: Live, operator: str, request: SignedRequest) -> int:
+        """Count a request as waiting and return for how much; Busy when its operator's share is used up."""
         weight = weight_of(request)
         waiting = self._waiting.get(operator, 0) + weight
         share = operator_share(view, self._size)
@@ -194,14 +191,23 @@ class Shares:
         if waiting > share and not is_alone and request.action not in RESERVED_ACTIONS:
             raise Busy("share_full")
         self._waiting[operator] = waiting
-        try:
-            yield
-        finally:
-            left = self._waiting[operator] - weight
-            if left:
-                self._waiting[operator] = left
-            else:
-                del self._waiting[operator]
+        return weight
+
+    def leave(self, operator: str, weight: int) -> None:
+        """Whoever waited has its answer, or went away."""
+        left = self._waiting[operator] - weight
+        if left:
+            self._waiting[operator] = left
+        else:
+            del self._waiting[operator]
+
+
+class Account(NamedTuple):
+    """Whose allowance a known key takes from, which operator answers for it, and whether it is on trial."""
+
+    payer: str
+    operator: str
+    is_trial: bool = False
 
 
 class Desk:
@@ -225,15 +231,17 @@ class Desk:
         that still waits for its turn then leaves nothing behind.
         """
         request = self._verified(raw, action)
-        if not self._is_known(request):
-            await self._enrol(request)
-        taken = self._allowance.take(request, self._payer(request), request_cost(self._sequencer.view, request))
+        account = self._account(request) or await self._enrol(request)
+        taken = self._allowance.take(request, account.payer, request_cost(self._sequencer.view, request))
         spot = None if taken.is_copy or not action.is_held else self._spot(request, wait_ms)
         if spot is not None:
             await self._sequencer.parking.wait(self._sequencer.view, spot)
-        with self._shares.taken(self._sequencer.view, self._operator(request), request):
+        weight = self._shares.enter(self._sequencer.view, account.operator, request)
+        try:
             answer = await self._sequencer.submit(request, action)
-        policy, left = self._left(request.keyid, taken)
+        finally:
+            self._shares.leave(account.operator, weight)
+        policy, left = self._left(request.keyid, taken) if account.is_trial else ("decisions", taken.left)
         return _answered(answer, request.keyid, spot, policy, left)
 
     def _spot(self, request: SignedRequest, wait_ms: int) -> Spot | None:
@@ -259,51 +267,45 @@ class Desk:
         check_give_up(request, parameters.wait_max_ms)
         check_assigned(request)
 
-    def _is_known(self, request: SignedRequest) -> bool:
-        """Say whether the core would know this key; strangers end here, so that they can't fill the queue.
+    def _account(self, request: SignedRequest) -> Account | None:
+        """Return on whose account a request goes, None for a key that the core would not know: strangers end here, so
+        that they can't fill the queue.
 
-        A session is opened by a key that nobody has seen yet: who begins the chain of its delegations must be known.
+        A session pays from its principal's allowance, so no agent gains any by more sessions; one that has ended takes
+        nothing from it any more, for its key may be in wrong hands. What the gateway enrols, an API key pays.
         """
         view, did, action = self._sequencer.view, request.keyid, request.action
+        agent, session = agent_at(view, did), session_at(view, did)
         if action == "session.open":
-            root = request.delegations[0].iss
-            return view.get(operator_key(root)) is not None or view.get(agent_key(root)) is not None
-        is_operator = action in OPERATOR_ACTIONS and view.get(operator_key(did)) is not None
-        if is_operator or view.get(agent_key(did)) is not None or view.get(session_key(did)) is not None:
-            return True
-        return action == "agent.add" and did == self._ledger.enroller
+            lender = self._lender(request)
+            if lender is None or session is None:
+                return lender
+        elif agent is not None and agent.removed_seq is None:
+            return Account(did, agent.operator, agent.trial_until_ms is not None)
+        if session is not None:
+            payer = session.principal if session.is_open else f"{session.principal} ended"
+            return Account(payer, session.on_behalf_of)
+        if action in OPERATOR_ACTIONS and view.get(operator_key(did)) is not None:
+            return Account(did, did)
+        if action == "agent.add" and did == self._ledger.enroller:
+            return Account(f"apikey {request.text('keyDigest')}", did)
+        return None if agent is None else Account(did, agent.operator, agent.trial_until_ms is not None)
 
-    def _payer(self, request: SignedRequest) -> str:
-        """Return whose allowance a request of a known key takes from, so that no agent gains any by more sessions.
+    def _lender(self, request: SignedRequest) -> Account | None:
+        """Return on whose account a session is opened, by a key that nobody has seen yet: who let it in pays.
 
-        Who let a session in pays when it is opened, its principal afterwards; what the gateway enrols, an API key. A
-        session that has ended takes nothing from its agent any more: its key may be in wrong hands.
+        Who begins the chain of its delegations must be known. Whoever else is no agent here can be made up, each time
+        another one.
         """
-        view, did = self._sequencer.view, request.keyid
-        session = session_at(view, did)
-        if session is not None:
-            return session.principal if session.is_open else f"{session.principal} ended"
-        if request.action == "session.open":
-            issuer = request.delegations[-1].iss
-            # Whoever is no agent here can be made up, each time another one.
-            return issuer if view.get(agent_key(issuer)) is not None else request.delegations[0].iss
-        if did == self._ledger.enroller:
-            return f"apikey {request.text('keyDigest')}"
-        return did
-
-    def _operator(self, request: SignedRequest) -> str:
-        """Return the operator that answers for a known key."""
-        view, did = self._sequencer.view, request.keyid
-        session = session_at(view, did)
-        if session is not None:
-            return session.on_behalf_of
-        if request.action == "session.open":
-            did = request.delegations[0].iss
-        agent = agent_at(view, did)
-        return agent.operator if agent else did
+        view, root = self._sequencer.view, request.delegations[0].iss
+        agent, issuer = agent_at(view, root), request.delegations[-1].iss
+        if agent is None and view.get(operator_key(root)) is None:
+            return None
+        payer = issuer if view.get(agent_key(issuer)) is not None else root
+        return Account(payer, root if agent is None else agent.operator)
 
     def _left(self, did: str, taken: Taken) -> tuple[Policy, int]:
-        """Return which allowance a key has, and what is left of it now."""
+        """Return the allowance of an agent on trial, and what is left of it now; that may be over meanwhile."""
         view = self._sequencer.view
         agent = agent_at(view, did)
         if agent is None or agent.trial_until_ms is None:
@@ -315,8 +317,8 @@ class Desk:
         context = Context(self._sequencer.time_ms, 0, self._ledger.parameters)
         return opening_fault(Records(self._sequencer.view), request, context) or ISSUER_UNKNOWN
 
-    async def _enrol(self, request: SignedRequest) -> None:
-        """Enrol a stranger where any key may join; elsewhere refuse it, as the core would.
+    async def _enrol(self, request: SignedRequest) -> Account:
+        """Enrol a stranger where any key may join, and return its account; elsewhere refuse it, as the core would.
 
         Sessions come by a delegation, and a key that is something else here already stays that.
         """
@@ -329,6 +331,7 @@ class Desk:
         action = ACTIONS["agent.add"]
         enrolment = self._verified(self._first_use.request_for(did, self._sequencer.time_ms), action)
         await self._sequencer.submit(enrolment, action)
+        return self._account(request) or Account(did, enrolment.actor)
 
 
 def decision_cost(row_count: int) -> int:
