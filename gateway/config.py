@@ -168,7 +168,7 @@ PARAMETERS: tuple[ParameterBound, ...] = (
     ParameterBound("heldPerPrincipal", "Names that leases of one agent, and delays after them, may have.", "names",
                    1, 65_536),
     ParameterBound("sessionIdleMs", "How long a session lives without an entry of its own.", "ms", 10_000, 3_600_000),
-    ParameterBound("sessionsPerPrincipal", "Open sessions of one agent.", "sessions", 1, 65_536),
+    ParameterBound("sessionsPerPrincipal", "Open sessions of one agent; 16 times as many are remembered.", "sessions", 1, 65_536),
     ParameterBound("trialDecisions", "Entries that a trial agent may cause in all.", "entries", 1, 10_000),
     ParameterBound("trialMs", "How long a trial lasts from the entry that enrolled its agent.", "ms",
                    60_000, 2_592_000_000),
