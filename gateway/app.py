@@ -30,7 +30,7 @@ from gateway.core.state import TICKETS_KEY, Agent, Parameters, Quota, Session, T
 from gateway.core.terms import TICKETS
 from gateway.core.waitview import Shelf
 from gateway.errors import Fatal
-from gateway.initialise import CUSTODY_FOLDER, ENROLLER_FILE, LEDGER_FILE, LOOPBACK
+from gateway.initialise import ENROLLER_FILE, LEDGER_FILE, LOOPBACK
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, FirstUse, Ledger
@@ -46,7 +46,7 @@ from gateway.web.reads import Shelf as LiveShelf
 from gateway.web.reports import is_disputed, log_dispute
 from gateway.web.routes import Door
 from gateway.web.scenes import Scenes
-from keys.files import load_key
+from keys.files import CUSTODY, load_key
 from keys.signing import SigningKey
 from verifier.entries import LEAF_BYTES_LARGEST, RULES_VERSION, Leaf, parse_leaf
 from verifier.keyring import open_key_document
@@ -279,7 +279,7 @@ def _house(
         rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic, policy="decisions"
     )
     desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger))
-    custody = Custody(folder / CUSTODY_FOLDER)
+    custody = Custody(folder / CUSTODY)
     bearer = BearerDoor(sequencer, ledger, desk, enroller=_enroller(folder, ledger), custody=custody)
     published = {path: (kind, (folder / "public" / name).read_bytes()) for path, (kind, name) in PUBLISHED.items()}
     shelf = LiveShelf(sequencer)

@@ -25,14 +25,13 @@ from gateway.core.intake import RawRequest, Rejection
 from gateway.core.state import ApiKey, agent_at, apikey_at
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Answered, Desk, Ledger, signed_here
-from keys.files import KeyFileError, load_key
+from keys.files import CUSTODY, KeyFileError, load_key
 from keys.signing import SigningKey
 from keys.token import digest_of, kind_of
 from verifier.entries import DID
 from verifier.request import parse_idempotency_key
 from verifier.wire import JsonObject, Malformed, encode_base64, encode_canonical
 
-CUSTODY_PURPOSE = "custody"
 ENROLMENT_MEMBERS = ("agent", "name", "proof")  # of agent.add; the rest is the gateway's to add
 _log = logging.getLogger("tallystick.bearer")
 
@@ -48,7 +47,7 @@ class Custody:
         """Return the key of an agent; None, and a line in the log for the operator, when it can't be used."""
         if did not in self._keys:
             try:
-                key = load_key(self._folder / f"{did}.key", purpose=CUSTODY_PURPOSE)
+                key = load_key(self._folder / f"{did}.key", purpose=CUSTODY)
             except KeyFileError as error:
                 _log.error("a custodial agent can't act: %s", error)
                 return None

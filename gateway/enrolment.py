@@ -34,13 +34,12 @@ from gateway.client.terminal import (
     perform,
 )
 from gateway.client.words import standing
-from keys.files import KeyFileError, load_key, new_key, new_key_in, passphrase_path
+from keys.files import CUSTODY, KeyFileError, load_key, new_key, new_key_in, passphrase_path
 from keys.token import digest_of, kind_of, new_token
 from verifier.entries import LABEL
 from verifier.wire import JsonObject, Malformed
 
 KEY_STAYS = "An API key that enrolled it stays in force and can enrol it again: tallystick apikey revoke stops that."
-CUSTODY = "custody"  # the folder of the gateway's data directory, and the purpose of the keys in it
 
 
 def main(argv: Sequence[str]) -> int:

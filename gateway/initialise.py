@@ -24,7 +24,7 @@ from gateway.ledger.tree import EMPTY_EDGE, Growth
 from gateway.signer import Signer
 from gateway.store.contract import StoredBatch, StoredHead, Upkeep
 from gateway.store.sqlite import SqliteStore
-from keys.files import new_key, sync_folder
+from keys.files import CUSTODY, new_key, sync_folder
 from keys.forms import root_vkey, signed_key_document
 from keys.publish import publish
 from keys.signing import SigningKey
@@ -34,7 +34,6 @@ from verifier.merkle import leaf_hash
 
 LEDGER_FILE = "ledger.sqlite3"
 ENROLLER_FILE = "keys/enroller.key"
-CUSTODY_FOLDER = "custody"  # the keys of agents that have none of their own
 DEFAULT_DEV_ORIGIN = "localhost/dev"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -121,7 +120,7 @@ def _check(plan: Plan) -> None:
 
 
 def _fill(stage: Path, plan: Plan, now_ms: int) -> Made:
-    for name in ("keys", "root", "operator", CUSTODY_FOLDER):
+    for name in ("keys", "root", "operator", CUSTODY):
         (stage / name).mkdir(mode=0o700)
     keys = _Keys(
         root=new_key(stage / "root" / "root.key", purpose="root"),

@@ -35,6 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
 from keys.signing import SEED_BYTES, SigningKey
 from verifier.sig import is_strict_key, is_valid
 
+CUSTODY = "custody"  # the purpose of keys that a gateway keeps for its agents, and the folder they are in
 PASSPHRASE_BYTES = 32  # as many random bits as the key has itself
 SECRET_FILE_BYTES_MAX = 4_096  # a PKCS#8 Ed25519 key has about 320 bytes, a passphrase file 65
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"  # set by systemd for LoadCredential= and LoadCredentialEncrypted=

@@ -73,7 +73,7 @@ def lapse_ticket(draft: Draft, ticket: Ticket, context: Context) -> Decision:
     if context.t_ms < ticket.deadline_ms:
         return _resume(draft, ticket) if ticket.is_reserved else _reserve(draft, ticket, context)
     end_ticket(draft, ticket, "removed", context)
-    return granted("wait.removed", _waiter(ticket) | {"reason": _why_removed(ticket)})
+    return granted("wait.removed", waiter_members(ticket) | {"reason": _why_removed(ticket)})
 
 
 def standing(draft: Draft, ask: Ask, t_ms: int, number: int | None) -> list[Ticket]:
@@ -270,23 +270,24 @@ def _reserve(draft: Draft, ticket: Ticket, context: Context) -> Decision:
     """Let a ticket of several names keep what is free of them, once and for a while."""
     until_ms = context.t_ms + RESERVED_CLAIMS * context.parameters.claim_ms
     draft.put(ticket_key(ticket.ticket_id), ticket._replace(reserve_until_ms=until_ms))
-    return granted("wait.reserved", _waiter(ticket) | {"untilMs": until_ms})
+    return granted("wait.reserved", waiter_members(ticket) | {"untilMs": until_ms})
 
 
 def _resume(draft: Draft, ticket: Ticket) -> Decision:
     """End a reservation that was in vain: the ticket waits on in its place, as before, and never reserves again."""
     draft.put(ticket_key(ticket.ticket_id), ticket._replace(reserve_until_ms=0))
-    return granted("wait.resumed", _waiter(ticket))
+    return granted("wait.resumed", waiter_members(ticket))
 
 
 def _offer(draft: Draft, ticket: Ticket, context: Context) -> Decision:
     """Hold what a ticket waits for until it claims that, or its time to do so is over."""
     claim_by_ms = max(context.t_ms + context.parameters.claim_ms, ticket.poll_by_ms)
     draft.put(ticket_key(ticket.ticket_id), ticket._replace(claim_by_ms=claim_by_ms, is_passed=False))
-    return granted("wait.offered", _waiter(ticket) | {"claimByMs": claim_by_ms})
+    return granted("wait.offered", waiter_members(ticket) | {"claimByMs": claim_by_ms})
 
 
-def _waiter(ticket: Ticket) -> JsonObject:
+def waiter_members(ticket: Ticket) -> JsonObject:
+    """Return the members that name a ticket in an entry of the gateway about it."""
     return {"ticketId": ticket.ticket_id, "ticketSeq": ticket.seq, "waiter": ticket.actor}
 
 

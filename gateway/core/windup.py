@@ -15,7 +15,7 @@ from gateway.core.holding import end_lease, ended_members, forget_edge
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.resource import claims_near
-from gateway.core.settle import end_ticket
+from gateway.core.settle import end_ticket, waiter_members
 from gateway.core.state import (
     Dismissal,
     Draft,
@@ -55,7 +55,7 @@ def open_sessions(view: Draft | View, term: str) -> tuple[Session, ...]:
 
 
 def end_session(draft: Draft, session: Session, seq: int) -> None:
-    """A session is ended by the entry `seq`; it is remembered as long as its delegation could be used."""
+    """A session is ended by the entry `seq`; it is remembered for a day longer than its delegation."""
     draft.put(session_key(session.did), session._replace(ended_seq=seq))
 
 
@@ -89,8 +89,8 @@ def wind_up(draft: Draft, context: Callable[[], Context]) -> Iterator[Decision]:
             end_session(draft, session, context().seq)
             yield granted("session.ended", members)
         yield from _leave(draft, causes, context)
-        for actor, cause_seq in _oldest_first(draft, causes):
-            yield _return(draft, actor, cause_seq, dismissal.is_delayed, context())
+        for lease, cause_seq in _oldest_first(draft, causes):
+            yield _return(draft, lease, cause_seq, dismissal.is_delayed, context())
 
 
 def _leave(draft: Draft, actors: Iterable[str], context: Callable[[], Context]) -> Iterator[Decision]:
@@ -98,8 +98,7 @@ def _leave(draft: Draft, actors: Iterable[str], context: Callable[[], Context]) 
     tickets = [ticket for actor in actors for ticket in queued_by(draft, actor)]
     for ticket in sorted(tickets, key=attrgetter("seq")):
         end_ticket(draft, ticket, "removed", context())
-        told: JsonObject = {"ticketId": ticket.ticket_id, "ticketSeq": ticket.seq, "waiter": ticket.actor}
-        yield granted("wait.removed", told | {"reason": "holder_gone"})
+        yield granted("wait.removed", waiter_members(ticket) | {"reason": "holder_gone"})
 
 
 def _oldest_first(draft: Draft, causes: dict[str, int]) -> list[tuple[Lease, int]]:

@@ -16,13 +16,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gateway.bearer import CUSTODY_PURPOSE
 from gateway.client import Agent, Grant, Session, SessionEnded, Ticket, acquiring, releasing
 from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import receipt_in
 from gateway.demo.recorder import Record, RecordingTransport
-from gateway.initialise import CUSTODY_FOLDER
-from keys.files import new_key_in
+from keys.files import CUSTODY, new_key_in
 from keys.signing import SigningKey
 from keys.token import digest_of, new_token
 from verifier.entries import ACTION_PATHS
@@ -106,7 +104,7 @@ async def _revocation(operator: Agent, pins: Profile, record: Record) -> tuple[G
 
 async def _custodial(operator: Agent, pins: Profile, data: Path, record: Record) -> bytes:
     """Let a program act that can't sign: the gateway's machine keeps its key, an API key stands for it."""
-    did = await asyncio.to_thread(lambda: new_key_in(data / CUSTODY_FOLDER, purpose=CUSTODY_PURPOSE).did)
+    did = await asyncio.to_thread(lambda: new_key_in(data / CUSTODY, purpose=CUSTODY).did)
     token = new_token("live")
     await operator.add_agent(did, "nightly", is_custodial=True)
     await operator.issue_api_key(digest_of(token), "live", name="nightly", agent=did)

@@ -18,9 +18,9 @@ from gateway.client.delegation import Scope, SignedDelegation, delegate
 from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
 from gateway.config import Settings
 from gateway.core.state import Parameters
-from gateway.initialise import CUSTODY_FOLDER, LEDGER_FILE, Made, Plan, initialise
+from gateway.initialise import LEDGER_FILE, Made, Plan, initialise
 from gateway.store.sqlite import Reader
-from keys.files import load_key, new_key_in
+from keys.files import CUSTODY, load_key, new_key_in
 from keys.signing import SigningKey
 from keys.token import digest_of, new_token
 from tests.world import StillClock
@@ -182,7 +182,7 @@ class World:
 
     async def custodial(self, name: str) -> tuple[str, str]:
         """Return DID and token of an agent whose key this gateway holds."""
-        did = new_key_in(self.folder / CUSTODY_FOLDER, purpose="custody").did
+        did = new_key_in(self.folder / CUSTODY, purpose=CUSTODY).did
         reply = await self.ask("op", "agent.add", agent=did, name=name, agentCustody="gateway")
         assert reply.status == 200, reply.body
         return did, await self.token(agent=did)
