@@ -175,6 +175,8 @@ PARAMETERS: tuple[ParameterBound, ...] = (
                    60_000, 2_592_000_000),
     ParameterBound("trialTtlMaxMs", "Longest life that a trial agent's lease may ask for; not below ttlMinMs.", "ms",
                    TTL_MS_MIN, TTL_MS_MAX),
+    ParameterBound("witnessMs", "Within what time every entry is witnessed, where the operator has witnesses.", "ms",
+                   1_000, 86_400_000),
 )
 # fmt: on
 _NOT_BELOW = (

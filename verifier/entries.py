@@ -13,7 +13,7 @@ Rules that the shape of a leaf cannot show (checked over a whole ledger): `seq` 
 changes only at `service.started`, by one; `timeMs` never decreases; `prev` is the SHA-256 of the previous leaf's bytes;
 `genesis` is the RFC 6962 leaf hash of entry 0 (64 zeros in entry 0 itself).
 
-Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 24.5 (cycles), 28 to 31 (sessions, batches), 21.
+Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 15.7 (keys), 24.5 (cycles), 28 to 31, 21.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
 
 from verifier.did import decode_did
+from verifier.statement import read_key_statement
 from verifier.wire import (
     BODY_BYTES_MAX,
     INT_MAX,
@@ -41,7 +42,7 @@ from verifier.wire import (
 )
 
 # Units are in the names; each bound is repeated in docs/protocol.md 21.
-RULES_VERSION = 3  # of the decisions; entry 0 names it
+RULES_VERSION = 4  # of the decisions; entry 0 names it
 TTL_MS_MIN, TTL_MS_MAX, TTL_MS_DEFAULT = 1_000, 3_600_000, 30_000
 GIVE_UP_MS_MIN, GIVE_UP_MS_MAX = 1_000, 3_600_000  # the longest is the default
 LOCK_DELAY_MS_MAX = 3_600_000
@@ -64,12 +65,14 @@ DELEGATIONS_MAX = 3  # statements in a body; more than two are then refused by n
 SESSION_MEMORY_MS = 86_400_000  # an ended session is remembered for so long after its expiresAtMs
 SESSIONS_REMEMBERED = 16  # times sessionsPerPrincipal: sessions of one agent, or of one operator itself, ended ones too
 DELEGATION_MS_MAX = 604_800_000  # expiresAtMs - notBeforeMs of a statement: 7 days
+COSIGNED_CHARACTERS_MAX = 16_384  # of a checkpoint with the lines of its witnesses
 SCOPE_RESOURCES_MAX, SCOPE_BYTES_MAX = 16, 4_096  # names of a statement, and of a session
 CYCLE_ROWS_MAX = 64
 CYCLE_NAME_BYTES_MAX = 2_048  # of the rows' resources together; with more the largest refusal would not fit a bundle
 ZERO_HASH = "0" * 64
 GATEWAY = "gateway"  # the actor of entries that the gateway itself causes
 DELEGATION_TYPE = "tallystick/delegation/1"
+PURPOSES = ("log", "receipt")  # of the keys that the ledger may change while it lives
 VERBS = ("lease", "transfer")  # what a statement may let a session do
 BATCH_ACTIONS = ("lease.acquire", "lease.renew", "lease.release")  # what a command of a batch may ask
 
@@ -113,6 +116,7 @@ PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
         "trialDecisions": 35,
         "trialMs": 604_800_000,
         "trialTtlMaxMs": 60_000,
+        "witnessMs": 60_000,
     }
 )
 
@@ -592,6 +596,7 @@ KEY_LINE = _text(
     "key line", "[ -~]{1,512}", 512, "a line of the key document without the word key, at most 512 characters"
 )
 UNICODE_VERSION = _text("unicode version", "[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}", 11, "a version such as 14.0.0")
+PURPOSE = _choice("purpose", *PURPOSES)
 MODE = _choice("mode", *MODES)
 CLASS = _choice("class", *CLASSES)
 SCHEME = _text("scheme", _SCHEME_NAME, 32, f"a scheme name, {_SCHEME_NAME}")
@@ -624,6 +629,14 @@ NOTE = Kind(
     lambda value: type(value) is str and len(encode_canonical(value)) <= 8_192 and len(value.encode()) <= 4_096,
     "a signed checkpoint, at most 4,096 bytes",
     {"type": "string", "maxLength": 4_096},
+)
+COSIGNED_NOTE = Kind(
+    "cosigned note",
+    lambda value: (
+        type(value) is str and len(value) <= COSIGNED_CHARACTERS_MAX and len(encode_canonical(value)) <= 32_768
+    ),
+    f"a signed and cosigned checkpoint, at most {COSIGNED_CHARACTERS_MAX:,} characters",
+    {"type": "string", "maxLength": COSIGNED_CHARACTERS_MAX},
 )
 RESOURCE = Kind(
     "resource",
@@ -720,6 +733,7 @@ SCHEMES = Kind(
     "the distinct schemes of the resources, sorted by name, each with its class and whether it folds case",
     {"type": "array", "items": _SCHEME_ROW.schema, "minItems": 1, "maxItems": SCHEMES_MAX},
 )
+NEXT_KEYS = _object("next keys", *(Member(purpose, HASH, False) for purpose in PURPOSES))
 PARAMETERS = _object("parameters", *(Member(name, DURATION_MS) for name in PARAMETER_DEFAULTS))
 CONFLICT = _object(
     "conflict",
@@ -840,12 +854,16 @@ ACTION_PATHS: Mapping[str, str] = MappingProxyType(
         "session.open": "/api/v1/acp/sessions",
         "session.beat": "/api/v1/acp/sessions/beat",
         "session.close": "/api/v1/acp/sessions/close",
+        "key.announce": "/api/v1/acp/keys/announce",
+        "key.retire": "/api/v1/acp/keys/retire",
+        "key.compromise": "/api/v1/acp/keys/compromise",
     }
 )
 _TO_WHOM = (Member("ledger", ORIGIN), Member("actorDid", DID))
 _RESOURCE_OR_RESOURCES = (Member("resource", RESOURCE, False), Member("resources", BODY_RESOURCES, False))
 
-_WHY = (Member("reason", REASON_CODE), Member("reasonDigest", HASH, False))
+_REASON_DIGEST = Member("reasonDigest", HASH, False)  # SHA-256 of salt and text, which stay outside the ledger
+_WHY = (Member("reason", REASON_CODE), _REASON_DIGEST)
 _TTL = Member("ttlMs", TTL_MS, False)
 _LABEL = Member("name", LABEL, False)
 
@@ -873,9 +891,9 @@ DELEGATIONS = _list(
     DELEGATIONS_MAX,
 )
 _LEASE_BODIES: Mapping[str, tuple[Member, ...]] = {
-    "lease.acquire": (*_RESOURCE_OR_RESOURCES, Member("mode", MODE, False), _TTL),
+    "lease.acquire": (*_RESOURCE_OR_RESOURCES, Member("mode", MODE, False), _TTL, _REASON_DIGEST),
     "lease.renew": (Member("leaseId", LEASE_ID), _TTL, Member("mode", MODE, False)),
-    "lease.release": (*_RESOURCE_OR_RESOURCES, Member("leaseId", LEASE_ID, False)),
+    "lease.release": (*_RESOURCE_OR_RESOURCES, Member("leaseId", LEASE_ID, False), _REASON_DIGEST),
 }
 # The members of each command of a batch: those of its action, but nothing that waits, and whom it is for stands once.
 COMMAND_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
@@ -971,6 +989,9 @@ ACTION_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
         "session.open": (*_TO_WHOM, Member("delegations", DELEGATIONS), _LABEL),
         "session.beat": (*_TO_WHOM, Member("activity", REASON_CODE, False)),
         "session.close": (*_TO_WHOM, Member("session", DID), Member("reason", REASON_CODE, False)),
+        "key.announce": (*_TO_WHOM, Member("statement", NOTE)),
+        "key.retire": (*_TO_WHOM, Member("statement", NOTE)),
+        "key.compromise": (*_TO_WHOM, Member("statement", NOTE)),
     }
 )
 _BODY_CHECKS = {action: _checks(members) for action, members in ACTION_BODIES.items()}
@@ -1148,6 +1169,8 @@ _ENDED = Member("endedSeq", SEQ, False)
 _GIVEN_BACK = (Member("openedSeq", SEQ), Member("leases", COUNT), Member("tickets", COUNT))
 _TICKET = (Member("ticketId", TICKET_ID), Member("ticketSeq", SEQ))
 _WAITER = (*_TICKET, Member("waiter", DID))
+_KEY = (Member("purpose", PURPOSE), Member("key", VKEY))
+_KEY_ENDED = (*_KEY, Member("announcedSeq", SEQ), Member("statement", NOTE))
 _TRANSFER = ACTION_BODIES["lease.transfer"][2:]
 _BREAK = ACTION_BODIES["lease.break"][2:]
 
@@ -1173,6 +1196,11 @@ REFUSAL_NUMBERS: Mapping[str, int] = MappingProxyType(
         "session_unknown": 128,
         "session_not_yours": 129,
         "session_required": 130,
+        "key_known": 131,
+        "key_not_committed": 132,
+        "key_overlap": 133,
+        "key_unknown": 134,
+        "key_last": 135,
         "outside_scope": 118,
         "ledger_disputed": 401,
         "scheme_busy": 303,
@@ -1253,6 +1281,7 @@ _ROWS = (
         Member("isDev", BOOLEAN),
         Member("unicodeVersion", UNICODE_VERSION),
         Member("parameters", PARAMETERS),
+        Member("nextKeys", NEXT_KEYS, False),
     ),
     _by_gateway("service.started", Member("cause", REASON), Member("isClean", BOOLEAN), Member("gapMs", DURATION_MS)),
     _by_gateway(
@@ -1263,6 +1292,22 @@ _ROWS = (
         cites=("startedSeq",),
     ),
     _by_gateway("ledger.disputed", Member("checkpoint", NOTE), Member("size", SIZE), Member("root", ROOT)),
+    _by_gateway(
+        "checkpoint.witnessed", Member("checkpoint", COSIGNED_NOTE), Member("size", SIZE), Member("root", ROOT)
+    ),
+    _by_request(
+        "key.announced",
+        "key.announce",
+        *_KEY,
+        Member("next", HASH, False),
+        Member("statement", NOTE),
+        actor_rule="operator",
+    ),
+    _by_request("announcement.refused", "key.announce", *_KEY, *_REFUSED),
+    _by_request("key.retired", "key.retire", *_KEY_ENDED, actor_rule="operator"),
+    _by_request("retirement.refused", "key.retire", *_KEY, *_REFUSED),
+    _by_request("key.compromised", "key.compromise", *_KEY_ENDED, actor_rule="operator"),
+    _by_request("disowning.refused", "key.compromise", *_KEY, *_REFUSED),
     _by_request("operator.added", "operator.add", Member("operator", DID), _LABEL, actor_rule="operator"),
     _by_request("operator.refused", "operator.add", Member("operator", DID), *_REFUSED),
     _by_request("operator.removed", "operator.remove", Member("operator", DID), actor_rule="operator"),
@@ -1518,7 +1563,8 @@ GRANTS = frozenset(full_type(f"lease.{name}") for name in ("granted", "claimed",
 HOLDING = GRANTS | {full_type("lease.extended"), full_type("lease.renewed")}
 _QUEUED, _CHANGED = full_type("wait.queued"), full_type("lease.changed")
 _BATCH, _BATCH_REFUSED = full_type("batch.received"), full_type("batch.refused")
-_ENROLLED = full_type("agent.added")
+_ENROLLED, _ANNOUNCED = full_type("agent.added"), full_type("key.announced")
+_KEY_REFUSED = tuple(full_type(f"{name}.refused") for name in ("announcement", "retirement", "disowning"))
 
 
 def _repeated(row: EntryType) -> tuple[tuple[str, str], ...]:
@@ -1567,6 +1613,9 @@ SENTENCES = (
     (full_type("agent.removed"), "agent {agent} is removed, and its sessions with it"),
     (full_type("operator.added"), "operator {operator} is added"),
     (full_type("operator.removed"), "operator {operator} is removed, and the sessions behind it"),
+    (full_type("key.announced"), "{purpose} key {key} is announced; it counts from the next entry on"),
+    (full_type("key.retired"), "{purpose} key {key} is retired"),
+    (full_type("key.compromised"), "{purpose} key {key} is disowned"),
     ("keyDigest", "API key with digest {keyDigest}"),
     ("agentCustody", "the key of {agent} is held by the gateway"),
     ("reason", "reason {reason}"),
@@ -2054,6 +2103,30 @@ def _ticket_refused_rule(leaf: Leaf) -> str | None:
     return _earlier_rule(leaf)
 
 
+def _witnessed_rule(leaf: Leaf) -> str | None:
+    """A checkpoint that was witnessed is of what stands before this entry."""
+    return None if 0 < leaf.number("size") <= leaf.seq else "member size: of earlier entries, at least one"
+
+
+def _key_rule(leaf: Leaf) -> str | None:
+    """What the entry says about a key is what its statement says; whose signature that bears is not checked here."""
+    return _stated_fault(leaf, leaf.text("statement")) or _earlier_rule(leaf)
+
+
+def _stated_fault(leaf: Leaf, text: str) -> str | None:
+    try:
+        stated, _ = read_key_statement(text.encode(), leaf.origin, leaf.genesis)
+    except Malformed as error:
+        return f"member statement: {error}"
+    said: JsonObject = {"purpose": stated.purpose, "key": stated.key.vkey}
+    if leaf.type == _ANNOUNCED:
+        said["next"] = stated.next
+    if f"key.{stated.verb}" != leaf.action:
+        return "member statement: for another action"
+    name = next((name for name, value in said.items() if leaf.value.get(name) != value), None)
+    return None if name is None else f"member {name}: as the statement says"
+
+
 def _genesis_rule(leaf: Leaf) -> str | None:
     operators = leaf.value["operators"]
     is_both = isinstance(operators, list) and leaf.text("enroller") in operators
@@ -2064,6 +2137,8 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
     full_type(name): rule
     for rule, names in (
         (_genesis_rule, ("ledger.opened",)),
+        (_witnessed_rule, ("checkpoint.witnessed",)),
+        (_key_rule, ("key.announced", "key.retired", "key.compromised")),
         (_first_grant_rule, ("lease.granted", "lease.claimed")),
         (_next_lease_rule, ("lease.changed", "lease.transferred")),
         (_lease_rule, ("lease.extended", "lease.renewed", "lease.released")),
@@ -2119,6 +2194,8 @@ def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
             return name
     if leaf.type in (_BATCH, _BATCH_REFUSED):
         return _batch_difference(leaf, rows_of(body["commands"]))
+    if leaf.type in _KEY_REFUSED:
+        return "statement" if _stated_fault(leaf, _text_of(body, "statement")) else None
     if leaf.type == _QUEUED and body_value(action, body, "wait") is not True:
         return "wait"
     is_refused = leaf.type != _QUEUED

@@ -27,7 +27,7 @@ from gateway.core.state import (
     operator_key,
 )
 
-RULES = 3
+RULES = 4
 Cause = Literal["start", "recovery"]
 
 

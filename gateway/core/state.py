@@ -887,6 +887,7 @@ class Parameters:
     trial_decisions: int = 35
     trial_ms: int = 604_800_000
     trial_ttl_max_ms: int = 60_000
+    witness_ms: int = 60_000
 
     def members(self) -> JsonObject:
         """Return the member `parameters` of entry 0."""

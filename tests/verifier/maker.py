@@ -39,6 +39,9 @@ PATHS = {
     "session.open": "/api/v1/acp/sessions",
     "session.beat": "/api/v1/acp/sessions/beat",
     "session.close": "/api/v1/acp/sessions/close",
+    "key.announce": "/api/v1/acp/keys/announce",
+    "key.retire": "/api/v1/acp/keys/retire",
+    "key.compromise": "/api/v1/acp/keys/compromise",
 }
 PARAMETERS = {
     "ttlMinMs": 1000,
@@ -78,6 +81,7 @@ PARAMETERS = {
     "trialDecisions": 35,
     "trialMs": 604800000,
     "trialTtlMaxMs": 60000,
+    "witnessMs": 60000,
 }
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 Json = dict[str, Any]
@@ -258,7 +262,7 @@ class Ledger:
 
     def open(self, **over: Any) -> int:
         members = {
-            "rules": 3,
+            "rules": 4,
             "root": ROOT.vkey(f"{ORIGIN}/root"),
             "keys": [f"log {LOG.vkey(ORIGIN)} 0 - active", f"receipt {RECEIPT.vkey(ORIGIN + '/receipt')} 0 - active"],
             "operators": [OPERATOR.did],
