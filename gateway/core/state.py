@@ -352,6 +352,14 @@ class Nonce(NamedTuple):
     until_ms: int
 
 
+class Cosigned(NamedTuple):
+    """The newest checkpoint of this ledger that a quorum of its witnesses cosigned, as a whole note."""
+
+    note: str
+    size: int
+    root: str
+
+
 class Dismissal(NamedTuple):
     """Keys that are done by the entry `cause_seq`: `actors` as such, and `sessions` that this ends as well.
 
@@ -370,7 +378,7 @@ Timed: TypeAlias = Claim | Session  # what time alone does something to
 TIMED = (*CLAIMS, Session)
 Record: TypeAlias = (
     Agent | Operator | Enroller | ApiKey | Session | Quota | Scheme | Claim | Handover | Edge | Principal | Waits
-    | Counter | Dispute | Ended | Idempotency | Nonce
+    | Counter | Dispute | Ended | Idempotency | Nonce | Cosigned
 )  # fmt: skip
 Change: TypeAlias = tuple[str, Record | None, int | None]
 
@@ -380,13 +388,14 @@ DISPUTE_KEY = "ledger/dispute"
 TICKETS_KEY = "ledger/tickets"  # how many there are
 OPERATORS_KEY = "ledger/operators"  # how many are in force
 ENROLLER_KEY = "ledger/enroller"
+COSIGNED_KEY = "cosigned/newest"  # read at a start alone; no decision depends on it
 
 # Hot records live in memory; cold ones are looked up in the store, by key, for each batch.
 HOT_PREFIXES = (
     "agent/", "operator/", "apikey/", "session/", "quota/", "scheme/", "lease/", "delay/", "ticket/", "handover/",
     "edge/", "principal/", "wait/", "ledger/",
 )  # fmt: skip
-COLD_PREFIXES = ("ended/", "idem/", "nonce/")
+COLD_PREFIXES = ("ended/", "idem/", "nonce/", "cosigned/")
 # Records the store may drop, in any order, once their due time is not after log time. What stands on resources has
 # none: only a decision removes it.
 EXPENDABLE_PREFIXES = ("wait/", "edge/", "session/", "ended/", "idem/", "nonce/")
@@ -415,6 +424,7 @@ _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
         "ended": Ended,
         "idem": Idempotency,
         "nonce": Nonce,
+        "cosigned": Cosigned,
     }
 )
 

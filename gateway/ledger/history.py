@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
 
-from gateway.core.state import HOT_PREFIXES, decode_record, due_ms_of
+from gateway.core.state import COSIGNED_KEY, HOT_PREFIXES, Cosigned, decode_record, due_ms_of
 from gateway.errors import Fatal
 from gateway.ledger import receipts
 from gateway.ledger.checkpoint import is_signed_leaf, open_note, sign_again
@@ -88,6 +88,7 @@ class Book:
     unsaved: list[SignedBatch]
     confirmed: Confirmed
     is_clean: bool
+    cosigned: bytes | None = None
 
 
 def open_book(store: Store, signer: Signer, genesis: bytes, remembered: Confirmed | None) -> Book:
@@ -108,7 +109,19 @@ def open_book(store: Store, signer: Signer, genesis: bytes, remembered: Confirme
     unsaved = [sign_again(signer, store, batch) for batch in loaded.unsigned]
     note = unsaved[-1].note if unsaved else store.last_note(head.size)
     assert note is not None, "a ledger whose batches are all signed has a checkpoint"
-    return Book(head, edge, live, seal, unsaved, Confirmed(head.size, head.root, note), loaded.is_clean)
+    confirmed = Confirmed(head.size, head.root, note)
+    return Book(head, edge, live, seal, unsaved, confirmed, loaded.is_clean, kept_cosigned(store))
+
+
+def kept_cosigned(store: Store) -> bytes | None:
+    """Return the newest cosigned checkpoint that was kept. A damaged one is none: the next round makes another."""
+    for key, value in store.records((COSIGNED_KEY,)):
+        try:
+            record = decode_record(key, value)
+        except Malformed:
+            return None
+        return record.note.encode() if isinstance(record, Cosigned) else None
+    return None
 
 
 def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live, Seal]:

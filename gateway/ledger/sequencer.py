@@ -36,7 +36,18 @@ from gateway.core.dispute import disputed
 from gateway.core.intake import SignedRequest
 from gateway.core.opening import Cause, start_steps
 from gateway.core.outcome import Replay, Unreceipted
-from gateway.core.state import COLD_PREFIXES, EXPENDABLE_PREFIXES, Change, Parameters, Record, Session, decode_record
+from gateway.core.state import (
+    COLD_PREFIXES,
+    COSIGNED_KEY,
+    EXPENDABLE_PREFIXES,
+    Change,
+    Cosigned,
+    Parameters,
+    Record,
+    Session,
+    decode_record,
+)
+from gateway.core.witnessed import witnessed
 from gateway.errors import Busy, Fatal, HeadMoved, Unknown
 from gateway.ledger.checkpoint import check_release, sign_batch
 from gateway.ledger.history import Answer, Book, Confirmed, open_book, stored_answer
@@ -59,6 +70,7 @@ from gateway.ledger.worker import Worker
 from gateway.signer import Signer
 from gateway.store.contract import SignedBatch, Store, StoredBatch, Upkeep
 from verifier.checkpoint import Checkpoint
+from verifier.wire import encode_base64
 
 __all__ = ["Answer", "Confirmed", "Counters", "Refused", "Sequencer", "Trace"]
 
@@ -146,6 +158,9 @@ class Sequencer:
         self._confirmed: Confirmed | None = None
         self._anchors: OrderedDict[int, bytes] = OrderedDict()
         self._carried: dict[str, Change] = {}
+        self._handed: Change | None = None  # from outside the writer, who takes it over when it keeps things
+        self.cosigned: bytes | None = None
+        """The newest checkpoint that witnesses cosigned, as the start found it; whoever uses it verifies it."""
         self._has_tick = False
         self._is_stopping = False
         self.failure: Fatal | None = None
@@ -214,6 +229,15 @@ class Sequencer:
     async def dispute(self, note: bytes, checkpoint: Checkpoint) -> None:
         """Record the proof of a second history and stop all grants; returns when that is durable."""
         await self._wait(Waiting(self._future(), step=disputed(note, checkpoint)))
+
+    async def witness(self, note: bytes, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint that witnesses cosigned into the ledger; returns when that is durable."""
+        await self._wait(Waiting(self._future(), step=witnessed(note, checkpoint)))
+
+    def keep_cosigned(self, note: bytes, checkpoint: Checkpoint) -> None:
+        """Have the newest cosigned checkpoint kept, in place of the one before, with the next upkeep."""
+        record = Cosigned(note.decode(), checkpoint.size, encode_base64(checkpoint.root))
+        self._handed = (COSIGNED_KEY, record, None)
 
     def tick(self) -> None:
         """Let due leases end, and do the upkeep if nobody waits."""
@@ -341,6 +365,7 @@ class Sequencer:
         """Read and check the stored ledger, then write the entries of a start. The same for start and recovery."""
         book = await self._in_thread(open_book, self._store, self._signer, self._genesis, self._confirmed)
         if cause == "start":
+            self.cosigned = book.cosigned
             self._clock.start(book.head.time_ms, is_accepted=self._is_clock_accepted)
         steps = start_steps(cause, is_clean=book.is_clean, before_ms=book.head.time_ms)
         t_ms = self._clock.next(book.head.time_ms)
@@ -537,6 +562,8 @@ class Sequencer:
         book = self._book
         if book is None:
             return 0
+        if self._handed is not None:
+            self._carried[self._handed[0]], self._handed = self._handed, None
         upkeep = Upkeep(
             signed=tuple(book.unsaved),
             changes=encode_changes(self._carried.values()),

@@ -13,6 +13,7 @@ from gateway.core.authority import remembered_session
 from gateway.core.state import (
     _KINDS,
     COLD_PREFIXES,
+    COSIGNED_KEY,
     DISPUTE_KEY,
     ENROLLER_KEY,
     EXPENDABLE_PREFIXES,
@@ -23,6 +24,7 @@ from gateway.core.state import (
     TOKEN_KEY,
     Agent,
     ApiKey,
+    Cosigned,
     Counter,
     Delay,
     Dispute,
@@ -104,6 +106,7 @@ KINDS: list[tuple[str, Record, int | None]] = [
     (ended_key("L7"), Ended("a", "expired", 8, 99), 99),
     (idempotency_key("p", "k"), Idempotency(8, 409, "ff", 99), 99),
     (nonce_key("p", "n"), Nonce(8, 99), 99),
+    (COSIGNED_KEY, Cosigned("a note\n", 7, "cm9vdA=="), None),
 ]
 
 
