@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from verifier.clauses import CLAUSES
 from verifier.wire import INT_MAX, JsonObject, JsonValue
 
 LEVELS = ("none", "signed", "included", "witnessed")
@@ -50,6 +51,11 @@ class Finding:
     outcome: Outcome
     text: str
     seq: int | None = None
+
+    @property
+    def clause(self) -> str | None:
+        """The clause of docs/protocol.md that this is about; every code of ours has one."""
+        return CLAUSES.get(self.code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,8 @@ def _lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _line(finding: Finding) -> str:
     mark = "note" if finding.outcome is Outcome.VALID else finding.outcome.name
-    return f"  step {finding.step}{_at(finding)} {mark} {finding.code}: {escape(finding.text)}"
+    clause = "" if finding.clause is None else f" (protocol {finding.clause})"
+    return f"  step {finding.step}{_at(finding)} {mark} {finding.code}{clause}: {escape(finding.text)}"
 
 
 def _at(finding: Finding) -> str:
@@ -148,4 +155,5 @@ def _at(finding: Finding) -> str:
 
 def _as_object(finding: Finding) -> JsonObject:
     outcome, text = finding.outcome.name.lower(), escape(finding.text)
-    return {"code": finding.code, "outcome": outcome, "seq": finding.seq, "step": finding.step, "text": text}
+    where: JsonObject = {"clause": finding.clause, "seq": finding.seq, "step": finding.step}
+    return {**where, "code": finding.code, "outcome": outcome, "text": text}

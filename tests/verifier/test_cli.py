@@ -176,7 +176,7 @@ def test_an_export_that_is_given_as_a_receipt_is_known_for_one(desk: Path) -> No
 
 def test_a_pipe_is_refused_with_a_sentence(desk: Path) -> None:
     done = run(desk, f"receipt pipe {PINS}")
-    assert "step 0 UNREADABLE unreadable: cannot read a file: pipe is no regular file" in done.stdout
+    assert "step 0 UNREADABLE unreadable (protocol 16.4): cannot read a file: pipe is no regular file" in done.stdout
 
 
 @pytest.mark.parametrize(("receipt", "code"), [("plain.json", 0), ("flipped.json", 1)])
@@ -202,7 +202,7 @@ def test_a_closed_pipe_is_silent_and_the_exit_code_is_the_verdict_s(desk: Path, 
     ],
 )
 def test_a_missing_file_is_named(desk: Path, line: str) -> None:
-    assert "unreadable: cannot read nothing: No such file or directory" in run(desk, line).stdout
+    assert "unreadable (protocol 16.4): cannot read nothing: No such file or directory" in run(desk, line).stdout
 
 
 def test_a_root_without_its_at_sign_is_told_how_to_name_a_file(desk: Path) -> None:

@@ -633,7 +633,7 @@ def test_another_file_whose_leaf_proves_nothing_is_named() -> None:
     forged = canonical({**WORKED.envelope(9), "payload": b64(FORK.leaves[9])})
     report = check_receipt(WORKED.receipt(9), policy_only, others=[WORKED.receipt(9), forged])
     assert (faults(report), report.exit_code) == ([], 0)
-    assert "step 12 note other_leaf_unproven: other file 2: its leaf is not proven" in report.as_text()
+    assert "step 12 note other_leaf_unproven (protocol 16.2): other file 2: its leaf is not proven" in report.as_text()
     assert remarks(report).count("other_leaf_unproven") == 1
     checkpoint_only = check_receipt(WORKED.receipt(9), policy_only, others=[WORKED.checkpoint()])
     assert "other_leaf_unproven" not in remarks(checkpoint_only)

@@ -61,7 +61,7 @@ def test_in_a_ledger_the_first_entry_that_fails_is_named() -> None:
 
 
 def test_both_forms_hold_every_finding() -> None:
-    findings = (Finding(3, "a", I, "first", None), Finding(10, "b", V, "second", 7))
+    findings = (Finding(3, "a", I, "first", None), Finding(10, "chain_broken", V, "second", 7))
     judged = Report("ledger", findings, completeness="unknown", statement=("15 entries",), facts={"size": 15})
     assert judged.as_text().split("\n") == [
         "INVALID at step 3: a",
@@ -69,7 +69,7 @@ def test_both_forms_hold_every_finding() -> None:
         "completeness: unknown",
         "15 entries",
         "  step 3 INVALID a: first",
-        "  step 10, entry 7 note b: second",
+        "  step 10, entry 7 note chain_broken (protocol 13.1): second",
         "exit 1: invalid: at least one step failed",
     ]
     assert json.loads(judged.as_json()) == {
@@ -80,8 +80,15 @@ def test_both_forms_hold_every_finding() -> None:
         "facts": {"size": 15},
         "failedStep": 3,
         "findings": [
-            {"code": "a", "outcome": "invalid", "seq": None, "step": 3, "text": "first"},
-            {"code": "b", "outcome": "valid", "seq": 7, "step": 10, "text": "second"},
+            {"clause": None, "code": "a", "outcome": "invalid", "seq": None, "step": 3, "text": "first"},
+            {
+                "clause": "13.1",
+                "code": "chain_broken",
+                "outcome": "valid",
+                "seq": 7,
+                "step": 10,
+                "text": "second",
+            },
         ],
         "level": "none",
         "requestedLevel": "none",
@@ -97,12 +104,12 @@ def test_the_text_shows_the_first_of_a_kind_and_how_many_more_there_are() -> Non
     notes = [Finding(10, "anchor_root_wrong", V, "a remark", seq) for seq in (1, 2)]
     judged = Report("ledger", (*notes, *others, *anchors, anchors[0]))
     assert judged.as_text().split("\n")[3:] == [
-        "  step 9, entry 7 INVALID chain_broken: ",
-        "  step 8 INVALID anchor_root_wrong: 3",
-        "  step 8 INVALID anchor_root_wrong: 4",
-        "  step 10, entry 6 INVALID anchor_root_wrong: size 6",
+        "  step 9, entry 7 INVALID chain_broken (protocol 13.1): ",
+        "  step 8 INVALID anchor_root_wrong (protocol 4.8): 3",
+        "  step 8 INVALID anchor_root_wrong (protocol 4.8): 4",
+        "  step 10, entry 6 INVALID anchor_root_wrong (protocol 4.8): size 6",
         "    and 48 more of this kind",
-        "  step 10, entry 1 note anchor_root_wrong: a remark",
+        "  step 10, entry 1 note anchor_root_wrong (protocol 4.8): a remark",
         "    and 1 more of this kind",
         "exit 1: invalid: at least one step failed",
     ]
