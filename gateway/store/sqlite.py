@@ -184,7 +184,7 @@ class SqliteStore(_Reading):
             raise Fatal(f"there is no ledger at {path}; `tallystick init` makes one")
         self._path = path
         self._is_doubtful = False  # after a failed COMMIT: this connection is not asked for anything any more
-        self._lock_file = _own(path)
+        self._lock_file = own(path)
         if may_create:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # nobody else reads who wants what
         try:
@@ -455,7 +455,7 @@ class SqliteStore(_Reading):
             self._lock_file = -1
 
 
-def _own(path: Path) -> int:
+def own(path: Path) -> int:
     """Return the descriptor of the locked file beside the database, which holds our process id."""
     try:
         lock_file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
