@@ -58,6 +58,8 @@ RULES = (
         "yarl",
         also=("keys", "gateway.client", "gateway.actions", "gateway.core.refusal"),
     ),
+    # Who watches a gateway runs none: a witness is made of the verifier and the keys.
+    rule("gateway.witness", 2, "aiohttp", also=("gateway.witness",)),
     rule("gateway.core", 2, also=("gateway.core", "verifier")),
     rule("gateway.errors", 3),
     rule("gateway.store.contract", 3, also=("gateway.errors",)),
@@ -141,6 +143,8 @@ def test_every_arrow_points_down() -> None:
         ("gateway.web.handlers", "gateway.app"),
         ("gateway.client.agent", "gateway.web.problem"),
         ("gateway.client.agent", "gateway.store.sqlite"),
+        ("gateway.witness.server", "gateway.web.limits"),
+        ("gateway.witness.shelf", "gateway.core.state"),
         ("gateway.ledger.sequencer", "tests.world"),
     ],
 )
@@ -176,7 +180,7 @@ def test_the_core_is_pure() -> None:
 
 
 def test_the_gateway_reads_the_wall_clock_in_one_place() -> None:
-    """What a decision depends on comes from gateway/clock.py; the client and the demo have clocks of their own."""
+    """What a decision depends on comes from gateway/clock.py; client, demo and witness have their own."""
     callers = set()
     for path in (ROOT / "gateway").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -188,7 +192,7 @@ def test_the_gateway_reads_the_wall_clock_in_one_place() -> None:
                 and {"time", "time_ns"} & {a.name for a in node.names}
             ):
                 callers.add(path.relative_to(ROOT / "gateway").as_posix())
-    assert {name for name in callers if not name.startswith(("client/", "demo/"))} <= {"clock.py"}
+    assert {name for name in callers if not name.startswith(("client/", "demo/", "witness/"))} <= {"clock.py"}
 
 
 def test_no_file_shadows_a_module_of_the_standard_library_at_the_top() -> None:
