@@ -39,6 +39,8 @@ def test_an_honest_day_is_valid_and_its_completeness_unknown_without_a_pinned_si
         "root": WORKED.root().hex(),
         "requests": 9,
         "custodial": 0,
+        "unexplained": 0,
+        "start": 0,
         "keysVersion": 1,
     }
 

@@ -1,29 +1,42 @@
-"""What an audit of one ledger knows after the entries read so far. Memory: docs in ledger.py."""
+"""What an audit of one ledger knows after the entries read so far, and how one more entry moves it.
+
+Findings carry the ladder's numbers: 9 leaf and chain, 10 evidence and relations. What is about one reading (its source
+and the checkpoint that came with it) is in auditor.py and heads.py.
+Source: docs/protocol.md 17.1, 17.3, 17.5.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from verifier.checkpoint import parse_checkpoint
+from verifier.entries import Leaf, full_type
 from verifier.keyring import Keyring
+from verifier.note import is_signed_once
+from verifier.replay.judged import Judged
 from verifier.replay.relations import Relations
-from verifier.replay.source import Source
-from verifier.replay.tree import Tree
+from verifier.replay.tree import NodesDamaged, Tree, is_consistent
 from verifier.verdict import Finding, Outcome
+from verifier.wire import Malformed, encode_base64
 
 FINDINGS_MAX = 1_000  # a forged ledger must not fill memory with complaints
 ROOTS_MAX = 1_024
 ZEROS = bytes(32)
+_STARTED, _FAILED, _DISPUTED = map(full_type, ("service.started", "decision.failed", "ledger.disputed"))
 
 
 @dataclass(slots=True)
 class Audit:
-    """What is known after the entries read so far."""
+    """What is known after the entries read so far; `findings` are about entries, in order."""
 
     keyring: Keyring
-    source: Source
-    findings: list[Finding] = field(default_factory=list)
     tree: Tree = field(default_factory=Tree)
     relations: Relations = field(default_factory=Relations)
+    findings: list[Finding] = field(default_factory=list)
+    origin: str = ""  # of the source that entry 0 came from
+    root_key: str = ""  # entry 0's
+    authorities: frozenset[str] = frozenset()  # entry 0's
     previous: bytes = ZEROS  # SHA-256 of the last leaf
     genesis: bytes = ZEROS
     time_ms: int = 0
@@ -31,16 +44,126 @@ class Audit:
     stopped_at: int | None = None  # the first entry of unknown type
     requests: int = 0
     custodial: int = 0  # entries of actors whose key the gateway holds
+    unexplained: int = 0  # decision.failed: nobody can say whether it had to fail
     is_name_unchecked: bool = False  # told once
-    level: str = "none"
-    completeness: str = "unknown"
+    confirmed: bytes = b""  # the newest checkpoint that a pinned log key signed and these entries gave
+    confirmed_size: int = 0
     roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one
+
+    @property
+    def is_sound(self) -> bool:
+        """Nothing was found so far that makes an entry invalid."""
+        return not any(finding.outcome >= Outcome.INVALID for finding in self.findings)
 
     def root_at(self, size: int) -> bytes:
         if len(self.roots) >= ROOTS_MAX:
             self.roots.clear()
         return self.roots.get(size) or self.roots.setdefault(size, self.tree.root(size))
 
-    def say(self, step: int, code: str, text: str, seq: int | None = None, outcome: Outcome = Outcome.INVALID) -> None:
+    def root_seen(self, size: int, seq: int) -> bytes | None:
+        """Return the root of a size that entry `seq` may speak of, None for one that lies beyond it."""
+        return None if size > min(seq, self.tree.size) else self.root_at(size)  # a forged seq may lie anywhere
+
+    def say(self, step: int, code: str, text: str, seq: int, outcome: Outcome = Outcome.INVALID) -> None:
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(step, code, outcome, text, seq))
+
+    def take(self, entry: Judged) -> None:
+        """Move by the next entry."""
+        leaf = _link(self, entry)
+        if leaf is not None:
+            _relate(self, leaf, entry)
+
+
+def _link(audit: Audit, entry: Judged) -> Leaf | None:
+    """Steps 8 and 9 for the next entry; None when nothing more is to be judged about it."""
+    index, leaf = audit.tree.size, entry.leaf
+    audit.tree.append(entry.leaf_hash)
+    previous, audit.previous = audit.previous, entry.link
+    if leaf is None:
+        for code, text in entry.faults:
+            audit.say(9, code, text, index)
+        return None
+    if index == 0:
+        _open(audit, leaf, entry.leaf_hash)
+    genesis = audit.genesis if index else ZEROS
+    epoch = audit.epoch + (leaf.type == _STARTED) if index else leaf.epoch
+    expected = (index, previous, genesis, audit.origin, epoch)
+    if (leaf.seq, leaf.prev, leaf.genesis, leaf.origin, leaf.epoch) != expected or leaf.time_ms < audit.time_ms:
+        _say_what_differs(audit, leaf, expected)
+    audit.time_ms, audit.epoch = max(leaf.time_ms, audit.time_ms), leaf.epoch
+    if not leaf.is_known and audit.stopped_at is None:
+        audit.stopped_at = index
+        audit.say(9, "type_unknown", f"{leaf.type}: checked to {index - 1}", index, Outcome.INDETERMINATE)
+    return leaf if audit.stopped_at is None else None
+
+
+def _say_what_differs(audit: Audit, leaf: Leaf, expected: tuple[int, bytes, bytes, str, int]) -> None:
+    index, previous, genesis, origin, epoch = expected
+    for code, is_wrong, text in (
+        ("seq_differs", leaf.seq != index, f"seq is {leaf.seq}, its place is {index}"),
+        ("chain_broken", leaf.prev != previous, "prev is not the hash of the entry before"),
+        ("genesis_differs", leaf.genesis != genesis, "genesis is not this ledger's entry 0"),
+        ("origin_differs", leaf.origin != origin, "origin is not the ledger's"),
+        ("time_backwards", leaf.time_ms < audit.time_ms, "timeMs is smaller than that of the entry before"),
+        ("epoch_wrong", leaf.epoch != epoch, "epoch changes only at service.started, by one"),
+    ):
+        if is_wrong:
+            audit.say(9, code, text, index)
+
+
+def _open(audit: Audit, leaf: Leaf, entry_hash: bytes) -> None:
+    """Entry 0 against the pins."""
+    audit.genesis, audit.root_key = entry_hash, leaf.text("root")
+    audit.relations.open(leaf)
+    pinned, root = audit.keyring.genesis(leaf.origin), audit.keyring.root
+    if pinned is not None and pinned != entry_hash:
+        audit.say(9, "genesis_differs", "entry 0 is not the one that the key document names", 0)
+    if root is not None and audit.root_key != root.vkey:
+        audit.say(9, "root_differs", "entry 0 names another root key than the pinned one", 0)
+
+
+def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
+    """Step 10 for one entry: its own evidence, then what earlier entries say about it."""
+    audit.requests += entry.nonce is not None
+    audit.custodial += "custody" in leaf.value
+    audit.unexplained += leaf.type == _FAILED
+    if entry.is_unchecked and not audit.is_name_unchecked:
+        audit.is_name_unchecked = True
+        text = "a name has characters that this Python does not know: its normal form was not checked, here and later"
+        audit.say(9, "name_not_checked", text, leaf.seq, Outcome.VALID)
+    disputed = dispute_faults(audit, leaf) if leaf.type == _DISPUTED else ()
+    for code, text in (*entry.faults, *disputed, *audit.relations.faults(leaf, entry)):
+        audit.say(10, code, text, leaf.seq)
+    for code, text in audit.relations.remarks:
+        audit.say(10, code, text, leaf.seq, Outcome.VALID)
+    anchor = entry.anchor
+    if anchor is not None and audit.root_seen(anchor.size, leaf.seq) not in (anchor.root, None):
+        _check_nodes(audit, anchor.size)
+        audit.say(10, "anchor_root_wrong", f"the ledger's root at size {anchor.size} is not the anchor's", leaf.seq)
+
+
+def _check_nodes(audit: Audit, size: int) -> None:
+    """Before anybody is accused: do the nodes still fit the root, which was never read from the file?"""
+    tree = audit.tree
+    if not is_consistent(size, audit.root_at(size), tree.size, tree.root(), tree.consistency(size, tree.size)):
+        raise NodesDamaged("the file of tree nodes is damaged: audit again from the beginning, with an empty folder")
+
+
+def dispute_faults(audit: Audit, leaf: Leaf) -> Iterator[tuple[str, str]]:
+    """Yield (code, text) of why a `ledger.disputed` proves no second history.
+
+    Neither size nor status of the log key matters here: it signed, and that is what stops the ledger.
+    """
+    try:
+        shown = parse_checkpoint(leaf.text("checkpoint").encode("utf-8"))
+    except Malformed as error:
+        yield "dispute_unproven", str(error)
+        return
+    keys = audit.keyring.log_keys(leaf.origin)
+    if shown.origin != leaf.origin or not any(is_signed_once(shown.note, line.key) for line in keys):
+        yield "dispute_unproven", "the checkpoint shown is not of this ledger and signed by its pinned log key"
+    if (leaf.number("size"), leaf.text("root")) != (shown.size, encode_base64(shown.root)):
+        yield "dispute_unproven", "size and root are not those of the checkpoint shown"
+    if audit.root_seen(shown.size, leaf.seq) == shown.root:
+        yield "dispute_unproven", "the checkpoint shown is this ledger's own, so it contradicts nothing"

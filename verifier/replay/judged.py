@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from hashlib import sha256
-from itertools import chain
 from typing import NamedTuple
 
 from verifier.delegation import Delegation, parse_delegations
@@ -126,23 +125,20 @@ def _lightened(leaf: Leaf | None) -> Leaf | None:
     return leaf._replace(value=own, request=None)
 
 
-def judged(bundles: Iterable[list[bytes]], jobs: int) -> Iterator[Judged]:
-    """Yield every entry judged, in order; with `jobs` > 1 other processes judge, and few bundles are under way."""
-    unread = iter(bundles)
-    first = next(unread, [])
-    authorities, unread = _authorities(first), chain([first], unread)
+def judged(bundles: Iterable[list[bytes]], authorities: frozenset[str], jobs: int) -> Iterator[Iterable[Judged]]:
+    """Yield every bundle's entries judged, in order; with `jobs` > 1 other processes judge, few bundles at a time."""
     if jobs <= 1:
-        for bundle in unread:
-            yield from (judge(leaf_bytes, authorities) for leaf_bytes in bundle)
+        for bundle in bundles:
+            yield (judge(leaf_bytes, authorities) for leaf_bytes in bundle)
         return
     waiting: deque[Future[list[Judged]]] = deque()
     with ProcessPoolExecutor(min(jobs, JOBS_MAX)) as pool:
-        for bundle in unread:
+        for bundle in bundles:
             waiting.append(pool.submit(judge_afar, bundle, authorities))
             if len(waiting) > 4 * jobs:
-                yield from waiting.popleft().result()
+                yield waiting.popleft().result()
         for future in waiting:
-            yield from future.result()
+            yield future.result()
 
 
 def texts(leaf: Leaf, name: str) -> frozenset[str]:
@@ -151,8 +147,8 @@ def texts(leaf: Leaf, name: str) -> frozenset[str]:
     return frozenset(text for text in value if isinstance(text, str)) if isinstance(value, list) else frozenset()
 
 
-def _authorities(bundle: list[bytes]) -> frozenset[str]:
-    """Entry 0's list; nothing is in it when there is no entry 0 to be read."""
+def authorities_in(bundle: list[bytes]) -> frozenset[str]:
+    """Return the list of entry 0, the first of a bundle; nothing is in it when there is none to be read."""
     try:
         return texts(parse_leaf(bundle[0]), "authorities") if bundle else frozenset()
     except Malformed:

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,12 +30,16 @@ _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 
 @dataclass(slots=True)
 class Source:
-    """An opened ledger: what it claims, its leaves in order, and (complete once they are read) its checkpoint."""
+    """An opened ledger: what it claims, its leaves in order, and (complete once they are read) its checkpoint.
+
+    `size` counts from entry 0, also when `leaves` begin at entry `start`.
+    """
 
     origin: str
     size: int
     leaves: Iterator[bytes]
     checkpoint: bytes = b""
+    start: int = 0
     is_longer: bool = False  # more leaves came than were promised; nothing was read after that
 
 
@@ -43,13 +48,16 @@ class NotRegular(OSError):
 
 
 @contextmanager
-def open_source(path: Path) -> Iterator[Source]:
-    """Open an export file or a tile directory. Malformed: not its format; OSError: not readable."""
+def open_source(path: Path, start: int = 0) -> Iterator[Source]:
+    """Open an export file or a tile directory, to read from entry `start` on; those before are passed over unjudged.
+
+    Malformed: not its format; OSError: not readable.
+    """
     if path.is_dir():
-        yield _open_tiles(path)
+        yield _open_tiles(path, start)
         return
     with open_regular(path) as file:
-        yield _open_export(file)
+        yield _open_export(file, start)
 
 
 def open_regular(path: Path, flags: int = 0) -> BinaryIO:
@@ -70,11 +78,11 @@ def read_bounded(path: Path, bytes_max: int, flags: int = 0) -> bytes:
     return content
 
 
-def _open_export(file: BinaryIO) -> Source:
+def _open_export(file: BinaryIO, start: int) -> Source:
     words = file.readline(512).decode("utf-8", "replace").removesuffix("\n").split(" ")
     if len(words) != 3 or words[0] != _FIRST_LINE:
         raise Malformed(f"an export begins with the line {_FIRST_LINE} <origin> <size>")
-    source = Source(words[1], decode_decimal(words[2]), iter(()))
+    source = Source(words[1], decode_decimal(words[2]), iter(()), start=start)
     source.leaves = _export_leaves(file, source)
     return source
 
@@ -89,20 +97,22 @@ def _export_leaves(file: BinaryIO, source: Source) -> Iterator[bytes]:
             source.is_longer = True
             return
         count += 1
-        yield line[:-1]
+        if count > source.start:
+            yield line[:-1]
     source.checkpoint = file.read(TEXT_BYTES_MAX + 1)
 
 
-def _open_tiles(directory: Path) -> Source:
+def _open_tiles(directory: Path, start: int) -> Source:
     note = _read_inside(directory, Path("checkpoint"), TEXT_BYTES_MAX)
     checkpoint = parse_checkpoint(note)
-    return Source(checkpoint.origin, checkpoint.size, _tile_leaves(directory, checkpoint.size), note)
+    return Source(checkpoint.origin, checkpoint.size, _tile_leaves(directory, start, checkpoint.size), note, start)
 
 
-def _tile_leaves(directory: Path, size: int) -> Iterator[bytes]:
-    for start in range(0, size, BUNDLE_ENTRIES):
-        count = min(BUNDLE_ENTRIES, size - start)
-        yield from _parse_bundle(_read_bundle(directory, start // BUNDLE_ENTRIES, count), count)
+def _tile_leaves(directory: Path, start: int, size: int) -> Iterator[bytes]:
+    for first in range(start - start % BUNDLE_ENTRIES, size, BUNDLE_ENTRIES):
+        count = min(BUNDLE_ENTRIES, size - first)
+        bundle = _parse_bundle(_read_bundle(directory, first // BUNDLE_ENTRIES, count), count)
+        yield from islice(bundle, max(0, start - first), None)
 
 
 def _read_bundle(directory: Path, number: int, count: int) -> bytes:

@@ -8,8 +8,12 @@ Source: docs/protocol.md 13.1 (tree); RFC 6962 section 2.1; the check as in tran
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import FileIO
+from tempfile import TemporaryFile
 
 from verifier.merkle import EMPTY_ROOT, HASH_BYTES, climb, node_hash
+
+TAIL_BYTES_MAX = 1_048_576  # of nodes kept in memory: 16,384 leaves; shorter ledgers need no file
 
 
 def is_consistent(size1: int, root1: bytes, size2: int, root2: bytes, path: Sequence[bytes]) -> bool:
@@ -85,41 +89,82 @@ def fold(nodes: Sequence[bytes]) -> bytes:
     return root
 
 
+def node_count(size: int) -> int:
+    """Return how many complete nodes a tree of `size` leaves has."""
+    return 2 * size - size.bit_count()
+
+
+def place_of(level: int, index: int) -> int:
+    """Return how many nodes were complete before node (level, index): each leaf is followed by what it completes."""
+    return node_count(((index + 1) << level) - 1) + level
+
+
+class NodesDamaged(OSError):
+    """The file of nodes is shorter than the tree it was written for."""
+
+
 class Tree:
-    """An append-only tree in memory: every complete node, 64 bytes per leaf in all.
+    """An append-only tree whose complete nodes lie in a file, in the order in which they became complete.
 
     Gives roots and proofs of every size up to the present one, since complete nodes never change; IndexError beyond.
+    `file` (raw, read and write) holds exactly the nodes of the first `size` leaves. Without one the nodes go to a
+    temporary file without a name, once there are more than memory should keep. OSError: the file fails.
+    Source of the order: golang/mod sumdb/tlog, StoredHashIndex.
     """
 
-    __slots__ = ("_levels",)
+    __slots__ = ("_edge", "_file", "_tail", "_written", "size")
 
-    def __init__(self) -> None:
-        self._levels = [bytearray()]
-
-    @property
-    def size(self) -> int:
-        """The number of leaves."""
-        return len(self._levels[0]) // HASH_BYTES
+    def __init__(self, file: FileIO | None = None, size: int = 0) -> None:
+        self.size = size
+        self._file = file
+        self._written = node_count(size)  # nodes in the file; those in `_tail` come after them
+        self._tail = bytearray()
+        self._edge = [self.node(level, index) for level, index in complete_nodes(0, size)]
 
     def append(self, leaf: bytes) -> None:
         """Add the 32-byte hash of the next leaf."""
         assert len(leaf) == HASH_BYTES, "a leaf hash has 32 bytes"
-        index, level, node = self.size, 0, leaf
-        self._levels[0] += leaf
+        index, node, edge, tail = self.size, leaf, self._edge, self._tail
+        tail += leaf
         while index & 1:
-            node = node_hash(self.node(level, index - 1), node)
-            index, level = index >> 1, level + 1
-            if level == len(self._levels):
-                self._levels.append(bytearray())
-            self._levels[level] += node
+            node = node_hash(edge.pop(), node)
+            tail += node
+            index >>= 1
+        edge.append(node)
+        self.size += 1
+        if len(tail) >= TAIL_BYTES_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is only in memory."""
+        if self._file is None:
+            # Nobody else sees it, and it is gone with the process, however that ends.
+            self._file = TemporaryFile(buffering=0)
+        self._file.seek(self._written * HASH_BYTES)
+        left = memoryview(bytes(self._tail))
+        while left:
+            left = left[self._file.write(left) :]
+        self._written += len(self._tail) // HASH_BYTES
+        self._tail.clear()
 
     def node(self, level: int, index: int) -> bytes:
         """Return the hash of complete node (level, index)."""
-        return bytes(self._levels[level][index * HASH_BYTES : (index + 1) * HASH_BYTES])
+        place = place_of(level, index)
+        if place >= self._written:
+            start = (place - self._written) * HASH_BYTES
+            return bytes(self._tail[start : start + HASH_BYTES])
+        assert self._file is not None, "what was written is in a file"
+        self._file.seek(place * HASH_BYTES)
+        node = self._file.read(HASH_BYTES) or b""
+        if len(node) != HASH_BYTES:
+            raise NodesDamaged("the file of tree nodes ends before its last node")
+        return node
 
     def root(self, size: int | None = None) -> bytes:
         """Return the root of the first `size` leaves, of all by default."""
-        return self._subtree(0, self.size if size is None else size)
+        if size is None or size == self.size:
+            return fold(self._edge)
+        return self._subtree(0, size)
 
     def path(self, index: int, size: int) -> tuple[bytes, ...]:
         """Return the inclusion path of leaf `index` in the tree of the first `size` leaves."""
