@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from gateway.client.errors import AnswerRefused
 from verifier.checkpoint import Checkpoint
-from verifier.merkle import HASH_BYTES, node_hash
-from verifier.replay.tree import complete_nodes, consistency_ranges, fold, is_consistent
+from verifier.merkle import HASH_BYTES, is_consistent, node_hash
+from verifier.replay.tree import complete_nodes, consistency_ranges, fold
 
 TILE_WIDTH = 256
 TILE_LEVELS = 8  # levels of the tree in one level of tiles

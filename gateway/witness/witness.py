@@ -17,7 +17,7 @@ from gateway.witness.books import Books, Log
 from gateway.witness.shelf import Kept, Lost, Shelf
 from gateway.witness.submission import Submission, lines_of, parse_submission
 from keys.signing import SigningKey
-from verifier.merkle import EMPTY_ROOT
+from verifier.merkle import EMPTY_ROOT, is_consistent
 from verifier.note import (
     Note,
     SignatureLine,
@@ -26,7 +26,6 @@ from verifier.note import (
     encode_note,
     signature_line,
 )
-from verifier.replay.tree import is_consistent
 from verifier.wire import Malformed
 
 TEXT = "text/plain; charset=utf-8"

@@ -28,8 +28,8 @@ from gateway.store.contract import (
     StoredHead,
     Upkeep,
 )
-from verifier.merkle import leaf_hash, root_from_inclusion
-from verifier.replay.tree import Tree, is_consistent
+from verifier.merkle import is_consistent, leaf_hash, root_from_inclusion
+from verifier.replay.tree import Tree
 
 
 class Engine(Protocol):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.verifier.samples import LOG, ORIGIN, TIME_S, WITNESS, cosigned, log_line, public_key, sign, signed, tree_of
 from verifier.checkpoint import checkpoint_text, parse_checkpoint
-from verifier.merkle import EMPTY_ROOT, leaf_hash, root_from_inclusion
+from verifier.merkle import EMPTY_ROOT, is_consistent, leaf_hash, root_from_inclusion
 from verifier.note import (
     Note,
     cosignature_message,
@@ -26,7 +26,6 @@ from verifier.note import (
     signature_line,
 )
 from verifier.proof import Proof, encode_proof, parse_proof
-from verifier.replay.tree import is_consistent
 from verifier.wire import Malformed, decode_base64, encode_base64
 
 SPEC_VKEY = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.verifier.shared import ours, published
-from verifier.merkle import EMPTY_ROOT, leaf_hash, node_hash, root_from_inclusion
-from verifier.replay.tree import Tree, consistency_ranges, inclusion_ranges, is_consistent
+from verifier.merkle import EMPTY_ROOT, is_consistent, leaf_hash, node_hash, ranges_from_inclusion, root_from_inclusion
+from verifier.replay.tree import Tree, consistency_ranges, inclusion_ranges
 
 SIZES = 71
 ENTRIES = [b"entry %d" % number for number in range(SIZES)]
@@ -234,3 +234,12 @@ def test_a_tree_takes_no_leaf_that_is_not_a_hash() -> None:
     for wrong in (b"", bytes(31), bytes(33)):
         with pytest.raises(AssertionError, match="32 bytes"):
             Tree().append(wrong)
+
+
+def test_an_inclusion_path_shows_exactly_the_defined_hashes_of_its_ranges() -> None:
+    for size in range(1, SIZES):
+        for index in range(size):
+            shown = ranges_from_inclusion(index, size, LEAVES[index], TREE.path(index, size))
+            assert shown == {(start, stop): defined_root(ENTRIES[start:stop]) for start, stop in shown}
+            assert {(index, index + 1), (0, size), *inclusion_ranges(index, size), (0, index + 1)} <= shown.keys()
+            assert (0, index) in shown or index == 0

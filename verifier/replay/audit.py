@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from verifier.checkpoint import parse_checkpoint
 from verifier.entries import Leaf, full_type
 from verifier.keyring import Keyring
+from verifier.merkle import is_consistent
 from verifier.note import is_signed_once
 from verifier.replay.judged import Judged
 from verifier.replay.relations import Relations
-from verifier.replay.tree import NodesDamaged, Tree, is_consistent
+from verifier.replay.tree import NodesDamaged, Tree
 from verifier.verdict import Finding, Outcome
 from verifier.wire import Malformed, encode_base64
 

@@ -1,8 +1,8 @@
-"""The Merkle tree over a whole ledger and its history: nodes, roots, proofs, and whether one size extends another.
+"""The Merkle tree over a whole ledger and its history: nodes, roots and proofs.
 
 Who reads one receipt needs merkle.py alone.
 
-Source: docs/protocol.md 13.1 (tree); RFC 6962 section 2.1; the check as in transparency-dev/merkle proof/verify.go.
+Source: docs/protocol.md 13.1 (tree); RFC 6962 section 2.1.
 """
 
 from __future__ import annotations
@@ -11,31 +11,9 @@ from collections.abc import Sequence
 from io import FileIO
 from tempfile import TemporaryFile
 
-from verifier.merkle import EMPTY_ROOT, HASH_BYTES, climb, node_hash
+from verifier.merkle import EMPTY_ROOT, HASH_BYTES, node_hash
 
 TAIL_BYTES_MAX = 1_048_576  # of nodes kept in memory: 16,384 leaves; shorter ledgers need no file
-
-
-def is_consistent(size1: int, root1: bytes, size2: int, root2: bytes, path: Sequence[bytes]) -> bool:
-    """Say whether `path` proves that the first `size1` leaves of tree (size2, root2) are tree (size1, root1).
-
-    The empty tree is consistent with every tree, by an empty path.
-    """
-    if any(len(part) != HASH_BYTES for part in (root1, root2, *path)) or not 0 <= size1 <= size2:
-        return False
-    if size1 in (0, size2):
-        return not path and root1 == (root2 if size1 == size2 else EMPTY_ROOT)
-    level = (size1 & -size1).bit_length() - 1  # of the last complete subtree of the old tree: where the path begins
-    index = (size1 - 1) >> level
-    inner = (index ^ ((size2 - 1) >> level)).bit_length()
-    if index:
-        seed, path = (path[0] if path else b""), path[1:]
-    else:
-        seed = root1  # the old tree is that subtree, so the path leaves it out
-    if not seed or len(path) != inner + (index >> inner).bit_count():
-        return False
-    old = [part for bit, part in enumerate(path) if bit >= inner or index >> bit & 1]  # what lies left of the old edge
-    return climb(seed, -1, old, 0) == root1 and climb(seed, index, path, inner) == root2
 
 
 def complete_nodes(start: int, stop: int) -> list[tuple[int, int]]:
