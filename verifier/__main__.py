@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from argparse import BooleanOptionalAction
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import NoReturn
 try:
     from verifier.keyring import Keyring, open_keyring
     from verifier.receipt import check_receipt
-    from verifier.replay.ledger import check_ledger
+    from verifier.replay.ledger import check_ledger, show_progress
     from verifier.replay.source import open_regular, read_bounded
     from verifier.verdict import LEVELS, Report, unreadable
     from verifier.wire import RECEIPT_BYTES_MAX, TEXT_BYTES_MAX, Malformed, decode_decimal
@@ -49,6 +50,12 @@ def parser() -> argparse.ArgumentParser:
     ledger.add_argument("path", metavar="PATH", type=Path, help="the export file, or the folder with the tiles")
     ledger.add_argument("--checkpoint", metavar="FILE", type=Path, help="a checkpoint the ledger must reach")
     ledger.add_argument("--jobs", metavar="N", type=_number, default=1, help="processes that check signatures")
+    ledger.add_argument(
+        "--state", metavar="DIR", type=Path, help="go on from the position saved in DIR, and save there"
+    )
+    ledger.add_argument(
+        "--progress", action=BooleanOptionalAction, help="how far it is, on stderr; as a rule if that is a terminal"
+    )
     for command in (receipt, ledger):
         command.add_argument("--root", metavar="VKEY", help="the pinned root key, or @FILE that holds it")
         command.add_argument("--keys", metavar="FILE", type=Path, help="the key document signed by the root")
@@ -81,7 +88,9 @@ def _run(options: argparse.Namespace) -> Report:
         keyring = _pins(options)
         if command == "ledger":
             note = None if options.checkpoint is None else read_bounded(options.checkpoint, TEXT_BYTES_MAX)
-            return check_ledger(options.path, keyring, note, jobs=options.jobs)
+            is_shown = sys.stderr.isatty() if options.progress is None else options.progress
+            bar = show_progress if is_shown else None
+            return check_ledger(options.path, keyring, note, jobs=options.jobs, folder=options.state, progress=bar)
         others = [read_bounded(path, RECEIPT_BYTES_MAX) for path in options.also]
         with open_regular(options.path) as file:
             content = file.read(RECEIPT_BYTES_MAX + 1)

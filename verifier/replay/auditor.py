@@ -15,9 +15,10 @@ from pathlib import Path
 
 from verifier.keyring import Keyring
 from verifier.replay.audit import Audit
+from verifier.replay.folder import Folder
 from verifier.replay.heads import Reading, check_own_checkpoint, check_pinned_checkpoint
 from verifier.replay.judged import authorities_in, judged
-from verifier.replay.position import Folder
+from verifier.replay.kept import BEGIN_ANEW
 from verifier.replay.source import BUNDLE_ENTRIES, Source
 from verifier.verdict import Finding, Outcome, Report, unreadable
 from verifier.wire import Malformed
@@ -41,7 +42,12 @@ class Auditor:
 
     def __init__(self, keyring: Keyring, *, folder: Path | None = None) -> None:
         self._folder = None if folder is None else Folder(folder)
-        self._audit = Audit(keyring) if self._folder is None else self._folder.open_audit(keyring)
+        try:
+            self._audit = Audit(keyring) if self._folder is None else self._folder.open_audit(keyring)
+        except BaseException:
+            self.close()
+            raise
+        self._is_resumed = self.size > 0
 
     @property
     def size(self) -> int:
@@ -83,6 +89,11 @@ class Auditor:
             self._check_end(reading, checkpoint)
         except (OSError, ValueError, BrokenExecutor) as error:
             return unreadable("ledger", f"cannot read the ledger: {error}", "unreadable")
+        except Exception as error:  # no content raises, but a position that somebody made up may hold anything
+            if not self._is_resumed:
+                raise
+            text = f"the saved position cannot be gone on from ({type(error).__name__}): {BEGIN_ANEW}"
+            return unreadable("ledger", text, "position_refused")
         return _report(reading)
 
     def _read_entries(self, reading: Reading, jobs: int, progress: Progress | None) -> None:

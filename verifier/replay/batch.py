@@ -28,7 +28,9 @@ class Batch:
         return self._left > 0
 
     def begin(self, leaf: Leaf, entry: Judged) -> None:
-        self._header, self._entry, self._left = leaf, entry, leaf.number("count")
+        # Its answers ask for nothing else of it, and a position that is saved need not know of more classes.
+        self._header, self._entry = leaf._replace(request=None), entry._replace(leaf=None, anchor=None, chain=None)
+        self._left = leaf.number("count")
 
     def place_faults(self, leaf: Leaf) -> Faults:
         """Do answers follow their batch, all of them, and nothing else? One that is malformed was told as such."""

@@ -5,11 +5,12 @@ Source: docs/protocol.md 17.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from verifier.keyring import Keyring
 from verifier.replay.auditor import NOT_REDECIDED, Auditor, Progress
-from verifier.replay.position import PositionRefused
+from verifier.replay.kept import PositionRefused
 from verifier.replay.source import open_source
 from verifier.verdict import Finding, Outcome, Report, unreadable
 from verifier.wire import Malformed
@@ -44,3 +45,10 @@ def check_ledger(
         return unreadable("ledger", f"cannot read the ledger: {error}", "unreadable")
     finally:
         auditor.close()
+
+
+def show_progress(count: int, total: int) -> None:
+    """Write one line on stderr over the one before: how many entries were checked, and how much of all that is."""
+    end = "\n" if count >= total else ""
+    sys.stderr.write(f"\r{count:,} of {total:,} entries, {count * 100 // max(total, 1)} %{end}")
+    sys.stderr.flush()

@@ -29,7 +29,7 @@ class State:
     """`numbers` are the parameters of entry 0. `lease` and `ticket` are by the seq of the entry that made them."""
 
     def __init__(self, numbers: Mapping[str, int] = PARAMETER_DEFAULTS, people: People | None = None) -> None:
-        self.numbers = numbers
+        self.numbers = numbers = dict(numbers)  # which can be saved
         self.people = people or People()
         self.schemes = Schemes(numbers)
         self.stampede = Stampede(numbers)

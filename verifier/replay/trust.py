@@ -12,7 +12,9 @@ from verifier.wire import JsonObject
 
 
 @dataclass(slots=True)
-class _Record:
+class Record:
+    """The trust of one principal, and what it gained in the present window."""
+
     trust: int
     seq: int | None = None  # the entry that changed it last
     since_ms: int = 0  # the first gain of its window
@@ -26,7 +28,7 @@ class Trust:
 
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
-        self._of: dict[str, _Record] = {}
+        self._of: dict[str, Record] = {}
 
     def gain(self, did: str, held_ms: int, now_ms: int, seq: int) -> list[JsonObject]:
         """Count a release by the holder after `held_ms`."""
@@ -65,13 +67,13 @@ class Trust:
         """Make it so again."""
         self._of.pop(did, None)
         if known is not None:
-            self._of[did] = _Record(*known)
+            self._of[did] = Record(*known)
 
-    def _record(self, did: str) -> _Record:
-        return self._of.setdefault(did, _Record(self._numbers["trustStart"]))
+    def _record(self, did: str) -> Record:
+        return self._of.setdefault(did, Record(self._numbers["trustStart"]))
 
 
-def _moved(did: str, record: _Record, change: int, seq: int) -> JsonObject:
+def _moved(did: str, record: Record, change: int, seq: int) -> JsonObject:
     row: JsonObject = {} if record.seq is None else {"previousSeq": record.seq}
     record.trust += change
     record.seq = seq
