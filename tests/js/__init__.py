@@ -1,0 +1,1 @@
+"""Tests of the JavaScript verifier in verifier/js/."""

