@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.core import agent, apikey, batch, breaking, handover, lease, operator, scheme, session, wait
+from gateway.core import agent, apikey, batch, breaking, handover, key, lease, operator, scheme, session, wait
 from gateway.core.outcome import ActionDecide
 from verifier.entries import ACTION_PATHS, ENTRY_TYPES
 
@@ -198,6 +198,26 @@ _TABLE: tuple[Action, ...] = (
         "Stop an API key",
         "From this entry on it does nothing. Agents that it enrolled stay; remove those that should not.",
         apikey.revoke,
+    ),
+    Action(
+        "key.announce", "POST", ACTION_PATHS["key.announce"], "decision", "operator",
+        "Put a further key of the gateway in force",
+        "Carries a statement that the root signed. From the next entry on the key signs beside the one in force; the "
+        "key that must come after it is committed to by its hash.",
+        key.announce,
+    ),
+    Action(
+        "key.retire", "POST", ACTION_PATHS["key.retire"], "decision", "operator",
+        "Take a key of the gateway out of force",
+        "Carries a statement that the root signed. What the key signed stays valid; it can't sign anything newer.",
+        key.retire,
+    ),
+    Action(
+        "key.compromise", "POST", ACTION_PATHS["key.compromise"], "decision", "operator",
+        "Disown a key of the gateway that others may have",
+        "Carries a statement that the root signed. What the key signed then needs witnesses, or a proof to a tree that "
+        "a later key signed.",
+        key.compromise,
     ),
     Action(
         "agent.enrol", "POST", f"{PREFIX}/agents/enrol", "enrolment", "bearer",

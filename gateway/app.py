@@ -26,11 +26,23 @@ from gateway.bearer import BearerDoor, Custody
 from gateway.clock import Clock, Clocks
 from gateway.config import Settings
 from gateway.core.resource import claims_near
-from gateway.core.state import TICKETS_KEY, Agent, Parameters, Quota, Session, Ticket, View, counter_at
+from gateway.core.state import (
+    TICKETS_KEY,
+    Agent,
+    LedgerKey,
+    Parameters,
+    Quota,
+    Session,
+    Ticket,
+    View,
+    counter_at,
+    decode_record,
+)
 from gateway.core.terms import TICKETS
 from gateway.core.waitview import Shelf
-from gateway.errors import Fatal
+from gateway.errors import Fatal, StartError
 from gateway.initialise import ENROLLER_FILE, LEDGER_FILE, LOOPBACK
+from gateway.keyroom import KeyFolder, PublicFolder, load_signer, warn_of_unpublished
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, FirstUse, Ledger
@@ -49,10 +61,9 @@ from gateway.web.scenes import Scenes
 from keys.files import CUSTODY, load_key
 from keys.signing import SigningKey
 from verifier.entries import LEAF_BYTES_LARGEST, RULES_VERSION, Leaf, parse_leaf
-from verifier.keyring import open_key_document
 from verifier.merkle import leaf_hash
 from verifier.note import parse_vkey
-from verifier.wire import JsonValue, parse_canonical
+from verifier.wire import JsonValue, Malformed, parse_canonical
 
 # Python looks for cycles among new objects after every 700 of them. A request makes hundreds that wait for the disk and
 # hang in no cycle, so it would look through each several times; with 50,000 that saves 5 % of the CPU for some MiB.
@@ -89,10 +100,6 @@ PARKED_FIGURES: Mapping[str, str] = {
 }
 _log = logging.getLogger("tallystick.app")
 R = TypeVar("R", Agent, Quota, Session)
-
-
-class StartError(Exception):
-    """The gateway can't start; the text says why and what to do."""
 
 
 @dataclass(slots=True)
@@ -203,7 +210,8 @@ async def running(
         store = SqliteStore(folder / LEDGER_FILE)
         stack.callback(store.close)
         ledger = open_ledger(store)
-        signer = load_signer(folder, ledger)
+        signer = signer_of(folder, ledger, store)
+        public = PublicFolder(folder, ledger.root, ledger.origin, ledger.genesis)
         sequencer = Sequencer(
             store,
             signer,
@@ -216,7 +224,8 @@ async def running(
         )
         await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
-        house = _house(folder, settings, ledger, sequencer, signer, LogTime(sequencer), drain)
+        warn_of_unpublished(public.document, signer.lines, folder)
+        house = _house(folder, settings, ledger, sequencer, signer, public, LogTime(sequencer), drain)
         stack.push_async_callback(house.reads.close)
         metrics = Metrics()
         door = Door(routes(house), clock=clock, metrics=metrics, handler_seconds=settings.handler_seconds)
@@ -243,6 +252,7 @@ def open_ledger(store: SqliteStore) -> Ledger:
         is_public=leaf.value["isPublic"] is True,
         is_dev=leaf.value["isDev"] is True,
         parameters=Parameters.from_members(parameters),
+        root=parse_vkey(leaf.text("root")),
     )
 
 
@@ -256,32 +266,43 @@ def _check_rules(opening: bytes) -> None:
         )
 
 
-def load_signer(folder: Path, ledger: Ledger) -> Signer:
-    """Return the signer of this ledger's keys; StartError unless the published key document has exactly these."""
-    log = load_key(folder / "keys" / "log.key", purpose="log")
-    receipt = load_key(folder / "keys" / "receipt.key", purpose="receipt")
-    signer = Signer(log, receipt, ledger.origin)
-    root = parse_vkey((folder / "public" / "root.vkey").read_text("ascii").strip())
-    document = open_key_document((folder / "public" / "keys.note").read_bytes(), root)
-    active = {line.key.vkey for line in document.keys if line.status == "active"}
-    if document.genesis != ledger.genesis or document.origin != ledger.origin:
-        raise StartError(f"{folder}/public holds the keys of another ledger; restore the folder that `init` made")
-    if not {signer.log_key.vkey, signer.receipt_key.vkey} <= active:
-        raise StartError(f"{folder}/keys are not the active keys of {folder}/public/keys.note; restore both together")
+def signer_of(folder: Path, ledger: Ledger, store: SqliteStore) -> Signer:
+    """Return the signer of this ledger's keys; StartError when one that is in force by its records is not there.
+
+    That the records are true is found out when the ledger is opened; here they name what is missing.
+    """
+    signer = load_signer(folder, ledger.origin)
+    try:
+        records = [decode_record(key, value) for key, value in store.records(("key/",))]
+    except Malformed:
+        return signer
+    signer.heed(record for record in records if isinstance(record, LedgerKey))
+    for line in signer.missing():
+        raise StartError(
+            f"{folder}/keys has no private half of the {line.purpose} key {line.key.vkey}, which is in force; bring "
+            "back its file and passphrase, or the folder `keys` of this ledger"
+        )
     return signer
 
 
 def _house(
-    folder: Path, settings: Settings, ledger: Ledger, sequencer: Sequencer, signer: Signer, clock: LogTime, drain: Drain
+    folder: Path,
+    settings: Settings,
+    ledger: Ledger,
+    sequencer: Sequencer,
+    signer: Signer,
+    public: PublicFolder,
+    clock: LogTime,
+    drain: Drain,
 ) -> House:
     parameters = ledger.parameters
     limiter = Buckets(
         rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic, policy="decisions"
     )
-    desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger))
+    desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger), KeyFolder(folder, signer))
     custody = Custody(folder / CUSTODY)
     bearer = BearerDoor(sequencer, ledger, desk, enroller=_enroller(folder, ledger), custody=custody)
-    published = {path: (kind, (folder / "public" / name).read_bytes()) for path, (kind, name) in PUBLISHED.items()}
+    published = {path: (kind, public.form(name)) for path, (kind, name) in PUBLISHED.items()}
     shelf = LiveShelf(sequencer)
     return House(
         ledger=ledger,

@@ -7,6 +7,7 @@ fault (`verifier/wire.py`). The rest is here:
 * `Fatal`: we no longer know, or what we know is wrong. Nobody goes on; an operator reads the text.
 * `HeadMoved`, `Unknown`: said by a store to the sequencer and to nobody else; they never reach a door.
 * `StoreOwned`: another gateway owns this store. Said at start, to the person at the terminal.
+* `StartError`: the gateway can't start, for any other reason that the operator can do something about.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class HeadMoved(Exception):
 
 class Unknown(Exception):
     """The commit may have happened or not. Ask `landed` before doing anything else."""
+
+
+class StartError(Exception):
+    """The gateway can't start; the text says why and what to do."""
 
 
 class StoreOwned(Exception):

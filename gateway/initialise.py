@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -28,12 +29,13 @@ from keys.files import CUSTODY, new_key, sync_folder
 from keys.forms import root_vkey, signed_key_document
 from keys.publish import publish
 from keys.signing import SigningKey
-from verifier.entries import AUTHORITY, ORIGIN, ZERO_HASH, parse_leaf
+from verifier.entries import AUTHORITY, ORIGIN, PURPOSES, ZERO_HASH, parse_leaf
 from verifier.keyring import KeyDocument, KeyLine
 from verifier.merkle import leaf_hash
 
 LEDGER_FILE = "ledger.sqlite3"
 ENROLLER_FILE = "keys/enroller.key"
+SEAL_FILE = "keys/seal.key"
 DEFAULT_DEV_ORIGIN = "localhost/dev"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -73,6 +75,8 @@ class _Keys:
     receipt: SigningKey
     operator: SigningKey
     enroller: SigningKey
+    seal: SigningKey
+    next_keys: Mapping[str, SigningKey]
 
 
 def default_authorities(origin: str, settings: Settings) -> tuple[str, ...]:
@@ -128,9 +132,11 @@ def _fill(stage: Path, plan: Plan, now_ms: int) -> Made:
         receipt=new_key(stage / "keys" / "receipt.key", purpose="receipt"),
         operator=new_key(stage / "operator" / "agent.key", purpose="operator"),
         enroller=new_key(stage / ENROLLER_FILE, purpose="enroller"),
+        seal=new_key(stage / SEAL_FILE, purpose="seal"),
+        next_keys={purpose: new_key(stage / "root" / f"next-{purpose}.key", purpose=purpose) for purpose in PURPOSES},
     )
-    signer = Signer(keys.log, keys.receipt, plan.origin)
-    lines = (KeyLine("log", signer.log_key), KeyLine("receipt", signer.receipt_key))
+    signer = Signer(plan.origin, log=(keys.log,), receipt=(keys.receipt,), seal=keys.seal)
+    lines = signer.lines
     leaf, batch = _entry_zero(plan, keys, lines, now_ms)
     _store(stage / LEDGER_FILE, batch, signer)
     document = KeyDocument(plan.origin, leaf_hash(leaf), 1, None, lines)
@@ -151,6 +157,7 @@ def _entry_zero(plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int
         is_dev=plan.is_dev,
         unicode_version=unicodedata.unidata_version,
         parameters=plan.parameters,
+        next_keys={purpose: sha256(key.public_key).hexdigest() for purpose, key in keys.next_keys.items()},
     )
     imprint = Imprint(plan.origin, ZERO_HASH, SqliteStore.durability)
     built = build_batch(

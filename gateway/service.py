@@ -48,7 +48,9 @@ from gateway.ledger.parking import Spot
 from gateway.ledger.sequencer import Refused, Sequencer
 from keys.signing import SigningKey
 from verifier.entries import is_assigned
-from verifier.wire import encode_base64, encode_canonical
+from verifier.note import VerifierKey
+from verifier.statement import open_key_statement
+from verifier.wire import Malformed, encode_base64, encode_canonical
 
 Policy = Literal["decisions", "trial"]
 Check = Callable[[SignedRequest], None]
@@ -103,6 +105,14 @@ class Ledger:
     is_public: bool
     is_dev: bool
     parameters: Parameters
+    root: VerifierKey
+
+
+class KeyRoom(Protocol):
+    """Where the private keys are that sign for the ledger."""
+
+    def has(self, purpose: str, key: VerifierKey) -> bool:
+        """Say whether the private half of a key of this purpose is here, also if it came just now."""
 
 
 class FirstUse:
@@ -216,7 +226,16 @@ class Desk:
     It asks no clock: a signature is of this time when it is so by log time, which a wall clock that was set moves not.
     """
 
-    def __init__(self, sequencer: Sequencer, ledger: Ledger, limiter: Limiter, first_use: FirstUse | None) -> None:
+    def __init__(
+        self,
+        sequencer: Sequencer,
+        ledger: Ledger,
+        limiter: Limiter,
+        first_use: FirstUse | None,
+        keys: KeyRoom | None = None,
+    ) -> None:
+        """`keys` is asked before a key is announced; None: whoever decides must be able to sign with any."""
+        self._keys = keys
         self._sequencer = sequencer
         self._ledger = ledger
         self._allowance = Allowance(limiter)
@@ -256,6 +275,8 @@ class Desk:
         ledger = self._ledger
         request = intake(raw, origin=ledger.origin, authorities=ledger.authorities, action=action.name)
         check_each(request, self._check)
+        if request.action.startswith("key."):
+            self._check_key(request)
         if not is_inside_window(request, self._sequencer.time_ms, ledger.parameters.skew_ms):
             raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks again, by its moment
         return request
@@ -266,6 +287,18 @@ class Desk:
         check_ttl(request, parameters.ttl_min_ms, parameters.ttl_max_ms)
         check_give_up(request, parameters.wait_max_ms)
         check_assigned(request)
+
+    def _check_key(self, request: SignedRequest) -> None:
+        """Raise Rejection unless the root states just this, and the key to be announced could sign at once."""
+        ledger, note = self._ledger, request.text("statement").encode()
+        try:
+            stated = open_key_statement(note, ledger.root, ledger.origin, ledger.genesis)
+        except Malformed as error:
+            raise Rejection("key_statement_invalid", str(error)) from error
+        if request.action != f"key.{stated.verb}":
+            raise Rejection("key_statement_invalid", f"the statement says {stated.verb}, which is another action")
+        if stated.verb == "announce" and self._keys is not None and not self._keys.has(stated.purpose, stated.key):
+            raise Rejection("key_unready", f"keys/ has no private {stated.purpose} key of {stated.key.vkey}")
 
     def _account(self, request: SignedRequest) -> Account | None:
         """Return on whose account a request goes, None for a key that the core would not know: strangers end here, so

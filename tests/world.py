@@ -48,6 +48,11 @@ Fault = Literal["lost", "kept", "busy", "moved", "fatal"]
 OPENED_MS = NOW_MS  # no outage before the first start, hence no holiday
 
 
+def signer_of(log: str, receipt: str, origin: str = ORIGIN) -> Signer:
+    """Return a signer as at entry 0, with the keys of these names."""
+    return Signer(origin, log=(key_of(log),), receipt=(key_of(receipt),), seal=key_of("seal"))
+
+
 class StillClock:
     """Both clocks, moved by hand; `jump` moves the wall clock alone."""
 
@@ -161,7 +166,7 @@ class World:
         self.folder = folder
         self.engine = engine
         self.clock = clock or StillClock()
-        self.signer = Signer(key_of("log"), key_of("receipt"), ORIGIN)
+        self.signer = signer_of("log", "receipt")
         self.parameters = Parameters(**parameters)
         self.disk = MemoryDisk()
         self.agents = agents
@@ -225,7 +230,7 @@ class World:
         )
 
     def _lines(self) -> tuple[KeyLine, ...]:
-        return (KeyLine("log", self.signer.log_key), KeyLine("receipt", self.signer.receipt_key))
+        return signer_of("log", "receipt").lines
 
     def _keyring(self) -> Keyring:
         document = KeyDocument(ORIGIN, self.genesis, 1, None, self._lines())

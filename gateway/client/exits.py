@@ -76,6 +76,11 @@ ADVICE: Mapping[str, str] = {
     "session_unknown": "There is no such session: tallystick session list",
     "session_not_yours": "Only itself, the agent behind it or an operator may end it: tallystick session list",
     "session_required": "Only a session says that it is there, and this key is none: --home with a session's folder.",
+    "key_known": "This key was something else here: make another one: tallystick keys new",
+    "key_not_committed": "The ledger wants the key it was told of before: use the folder of the root that has it.",
+    "key_overlap": "Two keys of this purpose are in force: tallystick keys retire, when readers have the new document.",
+    "key_unknown": "No such key is in force: see public/vkeys.txt of the data directory.",
+    "key_last": "It is the only one in force: tallystick keys rotate comes first.",
     "outside_scope": "What was lent to this key does not cover that: open a session that may. A trial key: keep to "
     "names below trial:<its DID>/, for a minute at most.",
     "scheme_busy": "A lease, a ticket or a delay of this scheme lives: see tallystick wait; try again without them.",

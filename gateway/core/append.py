@@ -179,7 +179,7 @@ class _Page:
         self._is_behind = False
 
     def context(self, anchor_is_known: bool = True) -> Context:
-        return Context(self.tail.time_ms, self.tail.seq, self._parameters, anchor_is_known)
+        return Context(self.tail.time_ms, self.tail.seq, self._parameters, anchor_is_known, self._imprint.genesis)
 
     def write(self, decision: Decision, evidence: JsonObject | None = None) -> None:
         leaf, self.tail = append(self.tail, self._imprint, decision, self._encode, evidence)

@@ -8,6 +8,8 @@ Source: docs/protocol.md 12.9; security.md §1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gateway.core.append import GatewayStep
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.state import DISPUTE_KEY, Dispute, Draft
@@ -17,12 +19,12 @@ from verifier.note import VerifierKey, is_signed_once
 from verifier.wire import Malformed, encode_base64
 
 
-def open_own_checkpoint(unverified_bytes: bytes, log_key: VerifierKey) -> Checkpoint:
-    """Return a checkpoint that our log key signed for our origin; Malformed when it is anything else."""
+def open_own_checkpoint(unverified_bytes: bytes, log_keys: Sequence[VerifierKey]) -> Checkpoint:
+    """Return a checkpoint that one of our log keys signed for our origin; Malformed when it is anything else."""
     checkpoint = parse_checkpoint(unverified_bytes)
     if not NOTE.check(unverified_bytes.decode()):
         raise Malformed(f"checkpoint must be {NOTE.bound}")
-    if checkpoint.origin != log_key.name or not is_signed_once(checkpoint.note, log_key):
+    if not any(checkpoint.origin == key.name and is_signed_once(checkpoint.note, key) for key in log_keys):
         raise Malformed("checkpoint is not of this ledger and signed by its log key, so it proves nothing")
     return checkpoint
 

@@ -121,6 +121,10 @@ def _operator(leaf: JsonObject) -> JsonObject:
     return {"operator": {"did": leaf["operator"], **_told(leaf, ("name",))}}
 
 
+def _key(leaf: JsonObject) -> JsonObject:
+    return {"ledgerKey": _told(leaf, ("purpose", "key", "next", "announcedSeq"))}
+
+
 def _apikey(leaf: JsonObject) -> JsonObject:
     return {"apikey": _told(leaf, ("keyDigest", "kind", "agent", "name"))}
 
@@ -159,6 +163,9 @@ _FACTS: Mapping[str, Callable[[JsonObject], JsonObject]] = MappingProxyType(
         full_type("operator.removed"): _operator,
         full_type("agent.added"): _agent,
         full_type("agent.removed"): _agent,
+        full_type("key.announced"): _key,
+        full_type("key.retired"): _key,
+        full_type("key.compromised"): _key,
         full_type("apikey.issued"): _apikey,
         full_type("apikey.revoked"): _apikey,
         full_type("session.opened"): _session,

@@ -85,6 +85,8 @@ REJECTIONS: Mapping[str, int] = MappingProxyType(
         "wrong_anchor": 400,
         "delegation_invalid": 400,
         "proof_invalid": 400,
+        "key_statement_invalid": 400,
+        "key_unready": 409,
         "token_invalid": 401,
     }
 )

@@ -9,10 +9,12 @@ Source: docs/protocol.md 12.7, 18.3, 18.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gateway.core.append import GatewayStep
+from gateway.core.key import first_records
 from gateway.core.outcome import Context, Decision, granted
 from gateway.core.state import (
     ENROLLER_KEY,
@@ -26,6 +28,7 @@ from gateway.core.state import (
     counter_at,
     operator_key,
 )
+from verifier.wire import JsonObject
 
 RULES = 4
 Cause = Literal["start", "recovery"]
@@ -36,6 +39,8 @@ class Opening:
     """What entry 0 says. `keys` are lines of the key document without the word key, `root` is the root's vkey.
 
     `enroller` is the gateway's own key that enrols agents in the name of an API key, and does nothing else.
+    `next_keys` has, by purpose, the hex SHA-256 of the raw key that must be announced next: who steals a key in use
+    can't announce one of his own, even with the root's help, unless he has that one too.
     """
 
     root: str
@@ -47,6 +52,7 @@ class Opening:
     is_dev: bool
     unicode_version: str
     parameters: Parameters
+    next_keys: Mapping[str, str] = field(default_factory=dict)
 
 
 def opened(opening: Opening) -> GatewayStep:
@@ -58,6 +64,9 @@ def opened(opening: Opening) -> GatewayStep:
             draft.put(operator_key(did), Operator(did))
         draft.put(OPERATORS_KEY, Counter(len(opening.operators)))
         draft.put(ENROLLER_KEY, Enroller(opening.enroller))
+        following: JsonObject = {**opening.next_keys}
+        for key, record in first_records(opening.root, opening.keys, following).items():
+            draft.put(key, record)
         return granted(
             "ledger.opened",
             {
@@ -71,6 +80,7 @@ def opened(opening: Opening) -> GatewayStep:
                 "isDev": opening.is_dev,
                 "unicodeVersion": opening.unicode_version,
                 "parameters": opening.parameters.members(),
+                **({"nextKeys": following} if following else {}),
             },
         )
 

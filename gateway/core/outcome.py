@@ -19,13 +19,15 @@ from verifier.wire import JsonObject
 class Context(NamedTuple):
     """Everything beside records and request: log time, the number the next entry gets, the rules' numbers.
 
-    `anchor_is_known` says whether the gateway ever signed the request's (size, root); only a lookup knows.
+    `anchor_is_known` says whether the gateway ever signed the request's (size, root); only a lookup knows. `genesis` is
+    the hash of entry 0 in hex, which statements of the root name.
     """
 
     t_ms: int
     seq: int
     parameters: Parameters
     anchor_is_known: bool = True
+    genesis: str = ""
 
 
 class Decision(NamedTuple):

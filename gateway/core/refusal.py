@@ -162,6 +162,26 @@ SESSION_REQUIRED = Refusal(
     "session_required", 130, 403, "never", True,
     "Only a session says that it is present: open one, or leave it.",
 )  # fmt: skip
+KEY_KNOWN = Refusal(
+    "key_known", 131, 409, "never", True,
+    "This key has a role here, or had one: make a fresh key.",
+)  # fmt: skip
+KEY_NOT_COMMITTED = Refusal(
+    "key_not_committed", 132, 403, "never", True,
+    "The ledger names another key as the next one: announce that, or use the folder of the root it was made in.",
+)  # fmt: skip
+KEY_OVERLAP = Refusal(
+    "key_overlap", 133, 409, "never", True,
+    "Two keys of this purpose are in force already: retire one of them first.",
+)  # fmt: skip
+KEY_UNKNOWN = Refusal(
+    "key_unknown", 134, 404, "never", True,
+    "No such key of this purpose is in force: look at the published key document.",
+)  # fmt: skip
+KEY_LAST = Refusal(
+    "key_last", 135, 409, "never", True,
+    "This is the only key of its purpose in force: announce another one first.",
+)  # fmt: skip
 OUTSIDE_SCOPE = Refusal(
     "outside_scope", 118, 403, "never", True,
     "The delegation of this key does not cover that: keep to its resources, verbs and times, or ask for a wider one.",
@@ -311,6 +331,11 @@ TABLE: tuple[Refusal, ...] = (
     SESSION_UNKNOWN,
     SESSION_NOT_YOURS,
     SESSION_REQUIRED,
+    KEY_KNOWN,
+    KEY_NOT_COMMITTED,
+    KEY_OVERLAP,
+    KEY_UNKNOWN,
+    KEY_LAST,
     OUTSIDE_SCOPE,
     LEDGER_DISPUTED,
     SCHEME_BUSY,

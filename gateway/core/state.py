@@ -73,6 +73,47 @@ class Enroller(NamedTuple):
     did: str
 
 
+class Root(NamedTuple):
+    """The vkey of the root, named in entry 0: it alone says which keys sign for the ledger."""
+
+    vkey: str
+
+
+class LedgerKey(NamedTuple):
+    """A key that signs, or signed, checkpoints or receipts of this ledger. It stays when it is out of force.
+
+    `announced_seq` is the entry that put it in force, 0 for those of entry 0; `ended_seq` the one that retired or
+    disowned it.
+    """
+
+    purpose: str
+    vkey: str
+    announced_seq: int
+    ended_seq: int | None = None
+    is_compromised: bool = False
+
+    @property
+    def from_size(self) -> int:
+        """Return from which tree size, or entry, on it signs: the entry that announced it lies before."""
+        return self.announced_seq + 1 if self.announced_seq else 0
+
+    @property
+    def to_size(self) -> int | None:
+        """Return up to which tree size, or entry, it signs; None while it is in force."""
+        return self.ended_seq
+
+
+class Keys(NamedTuple):
+    """The keys of one purpose in force, as vkeys, the oldest first.
+
+    `next_hash` is the hex SHA-256 of the only raw key that may be announced next; None when any may.
+    """
+
+    purpose: str
+    in_force: tuple[str, ...]
+    next_hash: str | None = None
+
+
 class ApiKey(NamedTuple):
     """A bearer key, known by the SHA-256 of its text. `operator` issued it and answers for whom it enrols.
 
@@ -377,8 +418,8 @@ CLAIMS = (Lease, Delay, Ticket)
 Timed: TypeAlias = Claim | Session  # what time alone does something to
 TIMED = (*CLAIMS, Session)
 Record: TypeAlias = (
-    Agent | Operator | Enroller | ApiKey | Session | Quota | Scheme | Claim | Handover | Edge | Principal | Waits
-    | Counter | Dispute | Ended | Idempotency | Nonce | Cosigned
+    Agent | Operator | Enroller | Root | LedgerKey | Keys | ApiKey | Session | Quota | Scheme | Claim | Handover | Edge
+    | Principal | Waits | Counter | Dispute | Ended | Idempotency | Nonce | Cosigned
 )  # fmt: skip
 Change: TypeAlias = tuple[str, Record | None, int | None]
 
@@ -388,12 +429,13 @@ DISPUTE_KEY = "ledger/dispute"
 TICKETS_KEY = "ledger/tickets"  # how many there are
 OPERATORS_KEY = "ledger/operators"  # how many are in force
 ENROLLER_KEY = "ledger/enroller"
+ROOT_KEY = "ledger/root"
 COSIGNED_KEY = "cosigned/newest"  # read at a start alone; no decision depends on it
 
 # Hot records live in memory; cold ones are looked up in the store, by key, for each batch.
 HOT_PREFIXES = (
-    "agent/", "operator/", "apikey/", "session/", "quota/", "scheme/", "lease/", "delay/", "ticket/", "handover/",
-    "edge/", "principal/", "wait/", "ledger/",
+    "agent/", "operator/", "key/", "apikey/", "session/", "quota/", "scheme/", "lease/", "delay/", "ticket/",
+    "handover/", "edge/", "principal/", "wait/", "ledger/",
 )  # fmt: skip
 COLD_PREFIXES = ("ended/", "idem/", "nonce/", "cosigned/")
 # Records the store may drop, in any order, once their due time is not after log time. What stands on resources has
@@ -404,6 +446,7 @@ _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
     {
         "agent": Agent,
         "operator": Operator,
+        "key": LedgerKey,
         "apikey": ApiKey,
         "session": Session,
         "quota": Quota,
@@ -421,6 +464,9 @@ _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
         TICKETS_KEY: Counter,
         OPERATORS_KEY: Counter,
         ENROLLER_KEY: Enroller,
+        ROOT_KEY: Root,
+        "ledger/keys/log": Keys,
+        "ledger/keys/receipt": Keys,
         "ended": Ended,
         "idem": Idempotency,
         "nonce": Nonce,
@@ -435,6 +481,15 @@ def agent_key(did: str) -> str:
 
 def operator_key(did: str) -> str:
     return f"operator/{did}"
+
+
+def key_in_ledger(did: str) -> str:
+    """Return the key of the record of a ledger's key, which is known by the did:key of its raw public key."""
+    return f"key/{did}"
+
+
+def keys_key(purpose: str) -> str:
+    return f"ledger/keys/{purpose}"
 
 
 def apikey_key(digest: str) -> str:
@@ -759,6 +814,20 @@ def operator_at(view: Draft | View, did: str) -> Operator | None:
     """Return an operator, removed or in force."""
     record = view.get(operator_key(did))
     assert record is None or isinstance(record, Operator), "an operator key holds an operator"
+    return record
+
+
+def ledger_key_at(view: Draft | View, did: str) -> LedgerKey | None:
+    """Return what is known of a raw key that signs, or signed, for the ledger."""
+    record = view.get(key_in_ledger(did))
+    assert record is None or isinstance(record, LedgerKey), "a place of keys holds a key of the ledger"
+    return record
+
+
+def keys_at(view: Draft | View, purpose: str) -> Keys:
+    """Return the keys of a purpose in force."""
+    record = view.get(keys_key(purpose))
+    assert isinstance(record, Keys), "entry 0 names the first keys"
     return record
 
 

@@ -14,7 +14,7 @@ from gateway.ledger.receipts import header_of
 from gateway.ledger.tree import Growth
 from gateway.signer import Signer
 from gateway.store.contract import Reading, SignedBatch, StoredCheckpoint
-from verifier.checkpoint import Checkpoint, checkpoint_text, parse_checkpoint
+from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.merkle import leaf_hash, root_from_inclusion
 from verifier.note import is_signed_once
 from verifier.receipt import pre_authentication
@@ -32,8 +32,9 @@ def encode_leaf(value: JsonObject) -> bytes:
 
 def sign_batch(signer: Signer, size: int, root: bytes, leaves: Sequence[bytes]) -> SignedBatch:
     """Return everything that is signed over the batch of `leaves` that ends at `size`, where the root is `root`."""
-    note = signer.sign_checkpoint(checkpoint_text(signer.origin, size, root))
-    return SignedBatch(size, note, tuple(map(signer.sign_leaf, leaves)))
+    note = signer.sign_checkpoint(size, root)
+    signatures = (signer.sign_leaf(seq, leaf) for seq, leaf in enumerate(leaves, size - len(leaves)))
+    return SignedBatch(size, note, tuple(signatures))
 
 
 def sign_again(signer: Signer, read: Reading, batch: StoredCheckpoint) -> SignedBatch:
@@ -50,7 +51,7 @@ def check_release(
     A flipped bit in memory, or a broken library, must not leave the house signed. The receipt of a command that came
     with others proves their header too.
     """
-    if not is_signed_leaf(signer, leaves[at], signatures[at]):
+    if not is_signed_leaf(signer, first_seq + at, leaves[at], signatures[at]):
         raise Fatal(
             f"the signature just made over entry {first_seq + at} does not verify; this machine can't be trusted"
         )
@@ -61,17 +62,20 @@ def check_release(
             raise Fatal(f"the path just made for entry {seq} does not lead to the root; this machine can't be trusted")
 
 
-def is_signed_leaf(signer: Signer, leaf: bytes, signature: bytes | None) -> bool:
-    """Say whether our receipt key signed this leaf."""
-    return signature is not None and is_valid(signer.receipt_key.public_key, pre_authentication(leaf), signature)
+def is_signed_leaf(signer: Signer, seq: int, leaf: bytes, signature: bytes | None) -> bool:
+    """Say whether the receipt key that has to signed the leaf of entry `seq`."""
+    if signature is None:
+        return False
+    return is_valid(signer.receipt_key(seq).public_key, pre_authentication(leaf), signature)
 
 
 def open_note(signer: Signer, note: bytes) -> Checkpoint:
-    """Return a stored checkpoint that our log key signed for our ledger. Fatal when it is any other."""
+    """Return a stored checkpoint that all our log keys of its size signed. Fatal when it is any other."""
     try:
         checkpoint = parse_checkpoint(note)
     except Malformed as error:
         raise Fatal(f"a checkpoint in the store is malformed: {error}; restore a good back-up") from error
-    if checkpoint.origin != signer.origin or not is_signed_once(checkpoint.note, signer.log_key):
-        raise Fatal("a checkpoint in the store was not signed by this log key; use the keys of this ledger")
+    keys = signer.log_keys(checkpoint.size)
+    if checkpoint.origin != signer.origin or not keys or not all(is_signed_once(checkpoint.note, key) for key in keys):
+        raise Fatal("a checkpoint in the store was not signed by our log keys; use the keys of this ledger")
     return checkpoint

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Mapping
 
+from gateway.core.key import first_records
 from gateway.core.state import (
     DISPUTE_KEY,
     ENROLLER_KEY,
     OPERATORS_KEY,
+    ROOT_KEY,
     TICKETS_KEY,
     TOKEN_KEY,
     Agent,
@@ -24,11 +26,14 @@ from gateway.core.state import (
     Edge,
     Enroller,
     Handover,
+    Keys,
     Lease,
+    LedgerKey,
     Operator,
     Principal,
     Quota,
     Record,
+    Root,
     Scheme,
     Session,
     Ticket,
@@ -41,6 +46,8 @@ from gateway.core.state import (
     delay_key,
     edge_key,
     handover_key,
+    key_in_ledger,
+    keys_key,
     lease_key,
     operator_key,
     principal_key,
@@ -53,7 +60,9 @@ from gateway.core.state import (
 from gateway.errors import Fatal
 from gateway.ledger.live import Live
 from gateway.store.contract import Reading
-from verifier.entries import GRANTS, Leaf, full_type, parse_leaf, rows_of
+from verifier.did import encode_did
+from verifier.entries import GRANTS, PURPOSES, Leaf, full_type, parse_leaf, rows_of
+from verifier.note import parse_vkey
 from verifier.wire import JsonObject, JsonValue, Malformed
 
 _HELD_BACK = ("lease.refused", "renewal.refused", "acceptance.refused")
@@ -88,7 +97,11 @@ class _Book:
         assert opened is not None, "entry 0 was compared with the one that is configured"
         self._operators = tuple(map(str, _list(opened.value["operators"])))
         self._enroller = opened.text("enroller")
-        self.first_keys = (*map(operator_key, self._operators), ENROLLER_KEY, OPERATORS_KEY)
+        following = opened.value.get("nextKeys")
+        lines = tuple(map(str, _list(opened.value["keys"])))
+        self._first = first_records(opened.text("root"), lines, following if isinstance(following, dict) else {})
+        self._in_force_by = _in_force(live)
+        self.first_keys = (*map(operator_key, self._operators), ENROLLER_KEY, OPERATORS_KEY, *self._first)
         parameters = opened.value["parameters"]
         assert isinstance(parameters, dict), "the table says so"
         self._numbers = parameters
@@ -106,6 +119,12 @@ class _Book:
                 return key == operator_key(record.did) and self._is_operator(record)
             case Enroller(did):
                 return key == ENROLLER_KEY and did == self._enroller
+            case Root():
+                return key == ROOT_KEY and self._first[ROOT_KEY] == record
+            case LedgerKey():
+                return key == key_in_ledger(encode_did(parse_vkey(record.vkey).public_key)) and self._is_key(record)
+            case Keys():
+                return key == keys_key(record.purpose) and self._are_in_force(record)
             case Agent():
                 return key == agent_key(record.did) and self._is_enrolled(record)
             case ApiKey():
@@ -146,6 +165,28 @@ class _Book:
         return (is_named or is_added) and self._is_taken_away(
             operator.added_seq, operator.removed_seq, "operator.removed", operator=operator.did
         )
+
+    def _is_key(self, key: LedgerKey) -> bool:
+        """Say whether entry 0 or a later one put the key in force, and another retired or disowned it later."""
+        if key.announced_seq == 0:
+            first = self._first.get(key_in_ledger(encode_did(parse_vkey(key.vkey).public_key)))
+            is_given = first == key._replace(ended_seq=None, is_compromised=False)
+        else:
+            announced = self._entry(key.announced_seq, "key.announced")
+            is_given = announced is not None and _about(announced, purpose=key.purpose, key=key.vkey)
+        ended = "key.compromised" if key.is_compromised else "key.retired"
+        return is_given and self._is_taken_away(key.announced_seq, key.ended_seq, ended, key=key.vkey)
+
+    def _are_in_force(self, keys: Keys) -> bool:
+        """Say whether just these keys are in force, and whether the newest of all committed to this next one."""
+        in_force, newest_seq = self._in_force_by[keys.purpose]
+        announced = self._entry(newest_seq, "key.announced")
+        first = self._first[keys_key(keys.purpose)]
+        if newest_seq == 0:
+            is_committed = isinstance(first, Keys) and first.next_hash == keys.next_hash
+        else:
+            is_committed = announced is not None and _about(announced, next=keys.next_hash)
+        return is_committed and keys.in_force == in_force
 
     def _is_enrolled(self, agent: Agent) -> bool:
         """Say whether the entries that the record names enrolled the key, under this label, and removed it later."""
@@ -351,6 +392,20 @@ class _Book:
                 return None
             return leaf if leaf.seq == seq else None
         return None
+
+
+def _in_force(live: Live) -> dict[str, tuple[tuple[str, ...], int]]:
+    """Return by purpose the keys in force, the oldest first, and the entry that announced the newest of them all."""
+    keys = sorted(
+        (record for _, record in live.scan("key/") if isinstance(record, LedgerKey)), key=lambda key: key.announced_seq
+    )
+    return {
+        purpose: (
+            tuple(key.vkey for key in keys if key.purpose == purpose and key.ended_seq is None),
+            max((key.announced_seq for key in keys if key.purpose == purpose), default=0),
+        )
+        for purpose in PURPOSES
+    }
 
 
 def _says(leaf: Leaf, expected: Mapping[str, JsonValue]) -> bool:

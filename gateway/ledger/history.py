@@ -2,7 +2,8 @@
 
 Blocking; runs in the sequencer's worker thread. A start and a recovery call the same function, and it trusts nothing
 that it can compute: the root from stored nodes, the last batch's hashes and chain from its leaves, the checkpoint and
-the last receipts from their signatures, the records from their entries and their seal. It refuses to go on behind a
+the last receipts from their signatures, the records from their entries and their seal; whose signatures those must be,
+the records say. It refuses to go on behind a
 head that this process has already seen. Nothing is signed before all of it held, and what is read back later is checked
 before it is shown: an entry that somebody changed must never get a signature of ours.
 Source: docs/protocol.md, start; security.md §6.
@@ -15,14 +16,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
 
-from gateway.core.state import COSIGNED_KEY, HOT_PREFIXES, Cosigned, decode_record, due_ms_of
+from gateway.core.state import COSIGNED_KEY, HOT_PREFIXES, Cosigned, LedgerKey, decode_record, due_ms_of
 from gateway.errors import Fatal
 from gateway.ledger import receipts
 from gateway.ledger.checkpoint import is_signed_leaf, open_note, sign_again
 from gateway.ledger.evidence import check_records
 from gateway.ledger.live import Live
 from gateway.ledger.receipts import Proven, count_of, header_of, render
-from gateway.ledger.seal import Seal, seal_key
+from gateway.ledger.seal import Seal
 from gateway.ledger.tree import Edge, Growth, load_edge, prove_inclusion
 from gateway.signer import Signer
 from gateway.store.contract import (
@@ -104,8 +105,9 @@ def open_book(store: Store, signer: Signer, genesis: bytes, remembered: Confirme
     if edge.root != head.root:
         raise Fatal(f"the root over the {head.size} stored entries is not the head's; restore a good back-up")
     _check_tail(store, head)
-    _check_signed(store, signer, loaded)
     live, seal = _open_records(store, signer, head)
+    _heed(signer, live)
+    _check_signed(store, signer, loaded)
     unsaved = [sign_again(signer, store, batch) for batch in loaded.unsigned]
     note = unsaved[-1].note if unsaved else store.last_note(head.size)
     assert note is not None, "a ledger whose batches are all signed has a checkpoint"
@@ -133,7 +135,7 @@ def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live,
         raise Fatal(f"a record of the store is malformed: {error}; restore a good back-up") from error
     live = Live(records.items())
     check_records(store, live, head.size)
-    seal = Seal(seal_key(signer), [(key, value, due_ms_of(records[key])) for key, value in stored], head.time_ms)
+    seal = Seal(signer.seal_secret(), [(key, value, due_ms_of(records[key])) for key, value in stored], head.time_ms)
     # Entry 0 alone bears no seal: it was written before there was a gateway. Its records are what it names.
     if head.size > 1 and not compare_digest(seal.mark(head.size, head.root), head.seal):
         raise Fatal(
@@ -141,6 +143,17 @@ def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live,
             " somebody else. Keep the file, and restore a good back-up"
         )
     return live, seal
+
+
+def _heed(signer: Signer, live: Live) -> None:
+    """Let the ledger's records, which were just checked, say which keys sign. Fatal when one of them is not here."""
+    signer.heed(record for _, record in live.scan("key/") if isinstance(record, LedgerKey))
+    missing = signer.missing()
+    if missing:
+        raise Fatal(
+            f"the {missing[0].purpose} key {missing[0].key.vkey} is in force by the ledger, but its private key is not"
+            " there; use the keys of this ledger, bring it back to keys/"
+        )
 
 
 def _check_not_behind(store: Reading, head: StoredHead, remembered: Confirmed) -> None:
@@ -221,7 +234,7 @@ def _check_signed(store: Store, signer: Signer, loaded: Loaded) -> None:
     if batch is None or batch.root != checkpoint.root:
         raise Fatal("the last checkpoint in the store is not of a batch beside it; restore a good back-up")
     for entry in store.entries(batch.first_seq, batch.size):
-        if not is_signed_leaf(signer, entry.leaf, entry.signature):
+        if not is_signed_leaf(signer, entry.seq, entry.leaf, entry.signature):
             raise Fatal(
                 f"the stored signature over entry {entry.seq} is not by this receipt key; use the keys of this ledger,"
                 " or restore a good back-up"
@@ -248,7 +261,7 @@ def stored_answer(read: Reading, signer: Signer, confirmed: Confirmed, seq: int,
         status=status,
         leaf=head.leaf,
         signature=head.signature,
-        key_id=signer.receipt_key_id,
+        key_id=signer.receipt_key_id(seq),
         checkpoint=note,
         path=head.path,
         is_replay=True,
@@ -267,7 +280,7 @@ def stored_receipt(read: Reading, signer: Signer, *, seq: int, size: int, note: 
     header_seq = header_of(entry.leaf)
     header = None if header_seq is None else _proven(read, signer, header_seq, size, checkpoint)
     around = None if header is None else (header.leaf, header.path)
-    return render(entry.leaf, entry.signature, note, entry.path, key_id=signer.receipt_key_id, header=around)
+    return render(entry.leaf, entry.signature, note, entry.path, key_id=signer.receipt_key_id(seq), header=around)
 
 
 def _proven(read: Reading, signer: Signer, seq: int, size: int, checkpoint: Checkpoint) -> Proven:
@@ -278,7 +291,7 @@ def _proven(read: Reading, signer: Signer, seq: int, size: int, checkpoint: Chec
     leaf, path = entries[0].leaf, prove_inclusion(read, seq, size)
     if checkpoint.size != size or root_from_inclusion(seq, size, leaf_hash(leaf), path) != checkpoint.root:
         raise Fatal(f"stored entry {seq} is not the one that was signed; keep the file, and restore a good back-up")
-    signature = entries[0].signature or signer.sign_leaf(leaf)
-    if not is_signed_leaf(signer, leaf, signature):
+    signature = entries[0].signature or signer.sign_leaf(seq, leaf)
+    if not is_signed_leaf(signer, seq, leaf, signature):
         raise Fatal(f"the stored signature over entry {seq} does not verify; keep the file, and restore a good back-up")
     return Proven(leaf, signature, path)

@@ -8,7 +8,8 @@ of its batch, so it holds after a crash as well.
 What no longer counts (a refusal, an ended session) may be dropped by the store at any time; it leaves the sum when log
 time reaches its due time, whether or not it was dropped.
 
-The key is a signature that never leaves the process: who holds the receipt key can seal, as they can sign anyway.
+The key is a signature, by a key made for nothing else, that never leaves the process. Keys that sign for the ledger are
+changed one day, this one is not: no reader knows it, and who steals it can write the file anyway.
 Why not the cold records: they grow with traffic, and a start must not. Source: docs/adr/0024.
 """
 
@@ -20,16 +21,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.core.state import COLD_PREFIXES
-from gateway.signer import Signer
 from gateway.store.contract import RecordChange
 
 SUM_BYTES = 32
 _MODULUS = 1 << 8 * SUM_BYTES
-
-
-def seal_key(signer: Signer) -> bytes:
-    """Return the secret of this ledger's seal, 64 bytes. What is signed is no JSON, so it is nobody's receipt."""
-    return signer.sign_leaf(b"tallystick seal over records of " + signer.origin.encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -472,6 +472,7 @@ class Sequencer:
         One step without an await, so that no other task ever sees half of it.
         """
         batch, growth, head = turn.batch, turn.growth, stored.head
+        self._signer.heed_changes(batch.changes)
         signed = sign_batch(self._signer, head.size, head.root, batch.leaves)
         self._mark("signed", len(batch.leaves))
         at = self.counters.batches % len(batch.leaves)
@@ -527,7 +528,7 @@ class Sequencer:
             self.counters.refused += isinstance(outcome, Unreceipted)
             self.counters.replays += isinstance(outcome, Replay)
             try:
-                result = result_of(outcome, turn, signed, replays, self._signer.receipt_key_id)
+                result = result_of(outcome, turn, signed, replays, self._signer)
             except Exception as error:
                 _log.error("an answer could not be made", exc_info=error)
                 result = error

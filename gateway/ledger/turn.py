@@ -22,6 +22,7 @@ from gateway.ledger.live import Looked
 from gateway.ledger.receipts import Proven, count_of
 from gateway.ledger.seal import Sealing
 from gateway.ledger.tree import Growth
+from gateway.signer import Signer
 from gateway.store.contract import RecordChange, SignedBatch, StoredBatch, StoredHead
 from verifier.merkle import leaf_hash
 
@@ -155,7 +156,7 @@ def repeated(batch: Batch) -> dict[int, int]:
 
 
 def result_of(
-    outcome: Outcome, turn: Turn, signed: SignedBatch | None, replays: Mapping[int, Answer], key_id: str
+    outcome: Outcome, turn: Turn, signed: SignedBatch | None, replays: Mapping[int, Answer], signer: Signer
 ) -> Answer | Exception:
     """Return what the waiter of `outcome` gets; `replays` are the answers of earlier batches that could be read."""
     if isinstance(outcome, Unreceipted):
@@ -171,7 +172,7 @@ def result_of(
         status=outcome.status,
         leaf=head.leaf,
         signature=head.signature,
-        key_id=key_id,
+        key_id=signer.receipt_key_id(seq),
         checkpoint=signed.note,
         path=head.path,
         is_replay=isinstance(outcome, Replay),

@@ -7,7 +7,7 @@ signed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import orjson
@@ -59,7 +59,7 @@ def routes(house: House) -> tuple[Route, ...]:
     rows = [_action_route(house, action, handlers) for action in ACTIONS.values()]
     prefix = origin_prefix(house.ledger.origin)
     document = orjson.dumps(openapi(house.ledger.origin))
-    files = {**house.published, "/openapi.json": (JSON, document)}
+    files = {**house.published, "/openapi.json": (JSON, lambda: document)}
     return (
         *rows,
         *mcp_routes(house),
@@ -67,7 +67,7 @@ def routes(house: House) -> tuple[Route, ...]:
         Route("ledger.tile", "GET", f"{prefix}/tile/", partial(tile, house), is_prefix=True),
         Route("livez", "GET", "/livez", livez),
         Route("readyz", "GET", "/readyz", partial(readyz, house)),
-        *(Route("published", "GET", path, partial(file, kind, body)) for path, (kind, body) in files.items()),
+        *(Route("published", "GET", path, partial(file, kind, newest)) for path, (kind, newest) in files.items()),
     )
 
 
@@ -216,6 +216,6 @@ async def readyz(house: House, call: Call) -> Reply:
     return plain(b"ready\n", TEXT)
 
 
-async def file(content_type: str, body: bytes, call: Call) -> Reply:
-    """Serve bytes that stay the same while the gateway runs."""
-    return plain(body, content_type)
+async def file(content_type: str, newest: Callable[[], bytes], call: Call) -> Reply:
+    """Serve a published file as it is now."""
+    return plain(newest(), content_type)

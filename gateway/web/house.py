@@ -30,8 +30,8 @@ _log = logging.getLogger("tallystick.web")
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The rooms a handler may ask. `published` maps a path to its content type and bytes; `answer_fields` are the
-    headers that every decision's answer has, by the allowance that it was taken from."""
+    """The rooms a handler may ask. `published` maps a path to its content type and to what gives its newest bytes;
+    `answer_fields` are the headers that every decision's answer has, by the allowance that it was taken from."""
 
     ledger: Ledger
     desk: Desk
@@ -44,7 +44,7 @@ class House:
     all_reports: Buckets
     pictures: Buckets
     scenes: Scenes
-    published: Mapping[str, tuple[str, bytes]]
+    published: Mapping[str, tuple[str, Callable[[], bytes]]]
     answer_fields: Mapping[Policy, Fields]
     body_seconds: float
     shelf: Shelf

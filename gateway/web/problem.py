@@ -147,6 +147,10 @@ _TABLE: tuple[Row, ...] = (
         "Let the issuer sign them anew, outermost first, the last one to the session's key."),
     Row("proof_invalid", 400, "The new key did not sign its enrolment",
         "Sign the proof with the key that is to be enrolled, for this API key and this ledger."),
+    Row("key_statement_invalid", 400, "The statement is not one of this ledger's root for this action",
+        "Make it with `tallystick keys rotate`, `retire` or `compromise`, and the folder of this ledger's root."),
+    Row("key_unready", 409, "The gateway has no private key for what is to be announced",
+        "Put the key and its passphrase into keys/ of the data directory, then send the same request again.", SAME),
     # Who may read.
     Row("reader_unknown", 403, "This key reads nothing here", "Ask the operator for `tallystick agent add`."),
     Row("reader_limited", 403, "This key does not read this",

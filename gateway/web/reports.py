@@ -65,17 +65,21 @@ def _check_claim(house: House, body: bytes) -> None:
     if len(body) > _NOTE_BYTES_MAX:
         raise Refusable("not_a_checkpoint", f"A checkpoint has {_NOTE_BYTES_MAX} bytes at most.")
     try:
-        lines = parse_checkpoint(body).note.lines
+        checkpoint = parse_checkpoint(body)
     except Malformed as error:
         raise Refusable("not_a_checkpoint", str(error)) from None
-    if not any(line_matches(line, house.signer.log_key) for line in lines):
-        raise Refusable("not_a_checkpoint", "No signature line is by this ledger's log key.")
+    keys = house.signer.own_keys(checkpoint.size)
+    if not any(line_matches(line, key) for line in checkpoint.note.lines for key in keys):
+        raise Refusable("not_a_checkpoint", "No signature line is by a log key of this ledger that may sign this size.")
 
 
 def _our_checkpoint(house: House, body: bytes) -> Checkpoint:
-    """Return the checkpoint in `body` if our log key signed it."""
+    """Return the checkpoint in `body` if our log key signed it: one in whose bounds it lies, and not disowned.
+
+    Else a thief of the key, or whoever finds a retired one, could stop this ledger with what no reader would believe.
+    """
     try:
-        return open_own_checkpoint(body, house.signer.log_key)
+        return open_own_checkpoint(body, house.signer.own_keys(parse_checkpoint(body).size))
     except Malformed as error:
         raise Refusable("not_a_checkpoint", str(error)) from None
 

@@ -16,10 +16,10 @@ from gateway.ledger.checkpoint import check_release, encode_leaf
 from gateway.ledger.history import Answer, stored_answer, stored_receipt
 from gateway.ledger.tree import EMPTY_EDGE, Growth
 from gateway.signer import Signer
-from tests.core.requests import ORIGIN, Ask, acquire, batch, chain, did_of, key_of, open_session, release, renew
+from tests.core.requests import Ask, acquire, batch, chain, did_of, open_session, release, renew
 from tests.ledger.test_history import drop_triggers
 from tests.ledger.test_sequencer import Gate, outcome
-from tests.world import ENGINES, Engine, Fault, World
+from tests.world import ENGINES, Engine, Fault, World, signer_of
 from verifier.merkle import leaf_hash
 from verifier.receipt import check_receipt
 
@@ -274,11 +274,11 @@ async def test_a_batch_is_decided_whole_when_the_time_is_over_and_the_rest_goes_
 
 
 def signed_batch() -> tuple[Signer, list[bytes], list[bytes]]:
-    signer = Signer(key_of("log"), key_of("receipt"), ORIGIN)
+    signer = signer_of("log", "receipt")
     header = encode_leaf({"type": "tallystick/batch.received/1", "seq": 0, "count": 2, "request": {"body": ""}})
     rest = [encode_leaf({"type": "x", "seq": 1 + n, "request": {"batch": 0, "index": n}}) for n in range(2)]
     leaves = [header, *rest]
-    return signer, leaves, [signer.sign_leaf(leaf) for leaf in leaves]
+    return signer, leaves, [signer.sign_leaf(seq, leaf) for seq, leaf in enumerate(leaves)]
 
 
 def test_the_receipt_of_a_command_is_looked_at_with_its_header() -> None:

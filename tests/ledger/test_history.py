@@ -15,8 +15,8 @@ from gateway.ledger.history import stored_answer, stored_receipt
 from gateway.signer import Signer
 from gateway.store.contract import SignedBatch
 from gateway.store.memory import MemoryDisk
-from tests.core.requests import ORIGIN, acquire, did_of, key_of, remove
-from tests.world import ENGINES, Engine, World
+from tests.core.requests import acquire, did_of, remove
+from tests.world import ENGINES, Engine, World, signer_of
 
 FILE = "repo:app/src/a.py"
 
@@ -43,7 +43,7 @@ def resign(leaf: bytes) -> bytes:
 
 
 def other_signer() -> Signer:
-    return Signer(key_of("another log"), key_of("receipt"), ORIGIN)
+    return signer_of("another log", "receipt")
 
 
 def _leaf(disk: MemoryDisk) -> None:
@@ -118,14 +118,14 @@ def _record(disk: MemoryDisk) -> None:
 
 def _note_of_another_key(disk: MemoryDisk) -> None:
     size = _head(disk).size
-    note = other_signer().sign_checkpoint(f"{ORIGIN}\n{size}\n{'A' * 43}=\n")
+    note = other_signer().sign_checkpoint(size, bytes(32))
     disk.signed[size] = SignedBatch(size, note, disk.signed[size].signatures)
 
 
 def _note_of_another_root(disk: MemoryDisk) -> None:
     size = _head(disk).size
-    signer = Signer(key_of("log"), key_of("receipt"), ORIGIN)
-    note = signer.sign_checkpoint(f"{ORIGIN}\n{size}\n{'A' * 43}=\n")
+    signer = signer_of("log", "receipt")
+    note = signer.sign_checkpoint(size, bytes(32))
     disk.signed[size] = SignedBatch(size, note, disk.signed[size].signatures)
 
 
@@ -141,8 +141,8 @@ def _signature(disk: MemoryDisk) -> None:
 
 def _signature_of_another_key(disk: MemoryDisk) -> None:
     size = _head(disk).size
-    signer = Signer(key_of("log"), key_of("another receipt"), ORIGIN)
-    disk.signed[size] = replace(disk.signed[size], signatures=(signer.sign_leaf(disk.leaves[-1]),))
+    signer = signer_of("log", "another receipt")
+    disk.signed[size] = replace(disk.signed[size], signatures=(signer.sign_leaf(size - 1, disk.leaves[-1]),))
 
 
 def _signatures_of_earlier_batches(disk: MemoryDisk) -> None:
@@ -169,7 +169,7 @@ DAMAGES: list[tuple[Callable[[MemoryDisk], None], str]] = [
     (_empty, "tallystick init"),
     (_genesis, "entry 0 of the store is not the one"),
     (_record, "a record"),
-    (_note_of_another_key, "not signed by this log key"),
+    (_note_of_another_key, "not signed by our log keys"),
     (_note_of_another_root, "not of the tree beside it"),
     (_note_malformed, "malformed"),
     (_signature, "over entry 8 is not by this receipt key"),
@@ -362,7 +362,7 @@ async def test_what_was_spoilt_is_never_served(
     place = {"seq": 6, "size": confirmed.size}
     assert b'"payload":' in stored_receipt(world.store.honest, world.signer, **place, note=confirmed.note)
     drop_triggers(world.path, *statements)
-    monkeypatch.setattr(Signer, "sign_leaf", lambda self, leaf: pytest.fail("what does not hold is not signed"))
+    monkeypatch.setattr(Signer, "sign_leaf", lambda self, seq, leaf: pytest.fail("what does not hold is not signed"))
     with pytest.raises(Fatal):
         stored_receipt(world.store.honest, world.signer, **place, note=confirmed.note)
     if "hashes" not in statements[0]:  # that node is no part of the first proof
@@ -404,7 +404,7 @@ async def test_signatures_lost_in_a_crash_are_made_again(engine: Engine, tmp_pat
     store.close()
     await world.start()
     kept = world.store.honest.entries(8, 9)[0]
-    assert kept.signature == world.signer.sign_leaf(kept.leaf)
+    assert kept.signature == world.signer.sign_leaf(8, kept.leaf)
     world.audit()
     await world.stop()
 

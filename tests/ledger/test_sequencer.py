@@ -27,8 +27,8 @@ from gateway.ledger.tree import Growth
 from gateway.ledger.turn import result_of
 from gateway.signer import Signer
 from gateway.store.contract import StoredBatch, StoredHead
-from tests.core.requests import ORIGIN, acquire, anchor_text, key_of, release, renew
-from tests.world import ENGINES, Engine, Fault, World
+from tests.core.requests import ORIGIN, acquire, anchor_text, release, renew
+from tests.world import ENGINES, Engine, Fault, World, signer_of
 from verifier.checkpoint import parse_checkpoint
 from verifier.receipt import check_receipt
 
@@ -654,7 +654,12 @@ async def test_a_head_that_moved_back_is_fatal(tmp_path: Path) -> None:
 async def test_a_signature_that_does_not_verify_never_leaves(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
     confirmed = memory.sequencer.confirmed
     sign = Signer.sign_leaf
-    monkeypatch.setattr(Signer, "sign_leaf", lambda self, leaf: bytes([sign(self, leaf)[0] ^ 1]) + sign(self, leaf)[1:])
+
+    def spoilt(self: Signer, seq: int, leaf: bytes) -> bytes:
+        signature = sign(self, seq, leaf)
+        return bytes([signature[0] ^ 1]) + signature[1:]
+
+    monkeypatch.setattr(Signer, "sign_leaf", spoilt)
     with pytest.raises(Fatal, match="does not verify"):
         await memory.acquire("A", FILE)
     assert memory.sequencer.confirmed == confirmed and not memory.sequencer.is_ready
@@ -692,8 +697,8 @@ async def test_upkeep_that_fails_is_done_another_time(world: World) -> None:
 
 async def test_a_proven_second_history_stops_grants_once_and_for_good(world: World) -> None:
     await world.acquire("A", FILE)
-    other = Signer(key_of("log"), key_of("receipt"), ORIGIN)
-    note = other.sign_checkpoint(f"{ORIGIN}\n3\n{'A' * 43}=\n")
+    other = signer_of("log", "receipt")
+    note = other.sign_checkpoint(3, bytes(32))
     for _ in range(2):
         await world.sequencer.dispute(note, parse_checkpoint(note))
     assert world.types(7) == ["ledger.disputed"]

@@ -46,7 +46,7 @@ from tests.sim.office import Enroller, Operator
 from tests.sim.reader import check_picture
 from verifier.checkpoint import checkpoint_text, parse_checkpoint
 from verifier.entries import ZERO_HASH
-from verifier.keyring import KeyDocument, KeyLine, Keyring, open_keyring
+from verifier.keyring import KeyDocument, Keyring, open_keyring
 from verifier.merkle import leaf_hash
 from verifier.receipt import check_receipt
 from verifier.replay.ledger import check_ledger
@@ -119,17 +119,17 @@ class Network:
 class Witnessed(Signer):
     """Signs like any other, and says so first: `text` is None for a leaf, `leaf` for a checkpoint."""
 
-    def __init__(self, log: Any, receipt: Any, origin: str, tell: Callable[[str | None, bytes], None]) -> None:
-        super().__init__(log, receipt, origin)
+    def __init__(self, log: Any, receipt: Any, seal: Any, tell: Callable[[str | None, bytes], None]) -> None:
+        super().__init__(ORIGIN, log=(log,), receipt=(receipt,), seal=seal)
         self._tell = tell
 
-    def sign_checkpoint(self, text: str) -> bytes:
-        self._tell(text, b"")
-        return super().sign_checkpoint(text)
+    def sign_checkpoint(self, size: int, root: bytes) -> bytes:
+        self._tell(checkpoint_text(ORIGIN, size, root), b"")
+        return super().sign_checkpoint(size, root)
 
-    def sign_leaf(self, leaf: bytes) -> bytes:
+    def sign_leaf(self, seq: int, leaf: bytes) -> bytes:
         self._tell(None, leaf)
-        return super().sign_leaf(leaf)
+        return super().sign_leaf(seq, leaf)
 
 
 class Simulation:
@@ -155,12 +155,12 @@ class Simulation:
         self.checker = Checker(config.due_max)
         self.checker.slack_ms = self._slack_ms()
         self.database = Database(self, self.rng, self._committed, is_replicated=config.is_replicated)
-        self.signer = Witnessed(self.key("log"), self.key("receipt"), ORIGIN, self._signs)
+        self.signer = Witnessed(self.key("log"), self.key("receipt"), self.key("seal"), self._signs)
         self.keyring: Keyring
         self.genesis = self._open()
         self.ledger = Ledger(
             ORIGIN, self.genesis, AUTHORITIES, (self.key("op").did,), self.key("enroller").did, True, False,
-            config.parameters,
+            config.parameters, root_vkey(ORIGIN, self.key("root").public_key),
         )  # fmt: skip
         self.network = Network(self)
         self.nodes = [
@@ -221,7 +221,7 @@ class Simulation:
 
     def _open(self) -> bytes:
         """Write entry 0, as `tallystick init` does; return its leaf hash."""
-        lines = (KeyLine("log", self.signer.log_key), KeyLine("receipt", self.signer.receipt_key))
+        lines = self.signer.lines
         root = root_vkey(ORIGIN, self.key("root").public_key).vkey
         opening = Opening(
             root, tuple(sorted(line.text for line in lines)), (self.key("op").did,), self.key("enroller").did,
@@ -436,7 +436,7 @@ class Simulation:
     async def _dispute(self, process: Process) -> None:
         """Show a gateway the checkpoint of another history that it signed: from then on nothing is granted."""
         size = len(self.checker.raw)
-        note = Signer.sign_checkpoint(self.signer, checkpoint_text(ORIGIN, size, b"\x07" * 32))
+        note = Signer.sign_checkpoint(self.signer, size, b"\x07" * 32)
         with suppress(Busy, Fatal, asyncio.CancelledError):
             await process.sequencer.dispute(note, parse_checkpoint(note))
 

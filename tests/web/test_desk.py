@@ -37,6 +37,7 @@ from gateway.service import Allowance, Desk, FirstUse, Ledger, Shares, request_c
 from gateway.web.limits import Buckets, RateLimited
 from keys.signing import SigningKey
 from verifier.delegation import enrolment_bytes
+from verifier.note import make_vkey
 from verifier.wire import JsonObject, encode_base64, encode_canonical, parse_json
 
 OPERATOR, WORKER, ENROLLER = (SigningKey(bytes([number]) * 32) for number in (1, 2, 3))
@@ -44,6 +45,7 @@ NOW_MS = 1_800_000_000_000
 LEDGER = Ledger(
     origin="gateway.example/main", genesis=b"\x07" * 32, authorities=frozenset({"gateway.example", "a.example"}),
     operators=(OPERATOR.did,), enroller=ENROLLER.did, is_public=True, is_dev=True, parameters=Parameters(),
+    root=make_vkey("gateway.example/main/root", SigningKey(b"\x04" * 32).public_key),
 )  # fmt: skip
 
 

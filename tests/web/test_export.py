@@ -9,12 +9,12 @@ from gateway.export import ExportError, export_file, export_tiles, extent_of, st
 from gateway.signer import Signer
 from gateway.store.contract import StoredCheckpoint, StoredEntry
 from keys.signing import SigningKey
-from verifier.checkpoint import checkpoint_text
 from verifier.merkle import leaf_hash, node_hash
 from verifier.replay.tree import complete_nodes, fold
 
 ORIGIN = "gateway.example/main"
-SIGNER = Signer(SigningKey(b"\x01" * 32), SigningKey(b"\x02" * 32), ORIGIN)
+KEYS = [SigningKey(bytes([n]) * 32) for n in (1, 2, 3)]
+SIGNER = Signer(ORIGIN, log=KEYS[:1], receipt=KEYS[1:2], seal=KEYS[2])
 
 
 class Shelf:
@@ -52,7 +52,7 @@ class Shelf:
     def last_note(self, size_max: int) -> bytes | None:
         if not self.signed:
             return None
-        return SIGNER.sign_checkpoint(checkpoint_text(ORIGIN, self.signed, self.root(self.signed)))
+        return SIGNER.sign_checkpoint(self.signed, self.root(self.signed))
 
 
 @pytest.fixture

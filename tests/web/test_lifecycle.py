@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.actions import Action
-from gateway.app import StartError, running
+from gateway.app import running
+from gateway.errors import StartError
 from gateway.config import Settings
 from gateway.core.intake import SignedRequest
 from gateway.errors import Busy, Fatal, StoreOwned

@@ -1,5 +1,6 @@
 """A second history stops all grants; nothing that our own key did not sign stops anything."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,14 @@ async def post(place: World, path: str, note: bytes, content_type: str = "text/p
     return await place.send(Message("POST", path, (("host", AUTHORITY), ("content-type", content_type)), note))
 
 
+def stranger_of(origin: str, log: SigningKey | None = None) -> Signer:
+    new = SigningKey.generate
+    return Signer(origin, log=(log or new(),), receipt=(new(),), seal=new())
+
+
 def our_note(place: World, size: int, root: bytes) -> bytes:
     """What a thief of the log key, or our own younger self, would sign."""
-    return place.gateway.house.signer.sign_checkpoint(checkpoint_text(ORIGIN, size, root))
+    return place.gateway.house.signer.sign_checkpoint(size, root)
 
 
 async def grants(place: World) -> bool:
@@ -89,14 +95,14 @@ async def test_our_true_root_at_a_size_we_never_signed_is_no_contradiction(publi
 
 
 async def test_what_our_key_did_not_sign_stops_nothing(public: World) -> None:
-    stranger = Signer(SigningKey.generate(), SigningKey.generate(), ORIGIN)
-    foreign = stranger.sign_checkpoint(checkpoint_text(ORIGIN, 9_999, WRONG_ROOT))
+    stranger = stranger_of(ORIGIN)
+    foreign = stranger.sign_checkpoint(9_999, WRONG_ROOT)
     ours = our_note(public, 9_999, WRONG_ROOT)
-    other_origin = Signer(load_key(public.folder / "keys" / "log.key"), SigningKey.generate(), "gateway.example/other")
+    other_origin = stranger_of("gateway.example/other", load_key(public.folder / "keys" / "log.key"))
     for note in (
         b"", b"nonsense", foreign, ours.replace(b"9999", b"9998"), ours + b"\n",
         checkpoint_text(ORIGIN, 9_999, WRONG_ROOT).encode(), b"x" * 5_000,
-        other_origin.sign_checkpoint(checkpoint_text("gateway.example/other", 9_999, WRONG_ROOT)),
+        other_origin.sign_checkpoint(9_999, WRONG_ROOT),
     ):  # fmt: skip
         check_problem(await post(public, DISPUTE, note), "not_a_checkpoint", 400)
     assert await grants(public)
@@ -113,7 +119,7 @@ async def test_reports_are_limited_before_they_cost_a_verification(
 ) -> None:
     verified: list[bytes] = []
 
-    def counting(note: bytes, key: VerifierKey) -> Checkpoint:
+    def counting(note: bytes, key: Sequence[VerifierKey]) -> Checkpoint:
         verified.append(note)
         return open_own_checkpoint(note, key)
 
@@ -128,8 +134,8 @@ async def test_reports_are_limited_before_they_cost_a_verification(
 
 async def test_what_does_not_claim_to_be_ours_silences_nobody(public: World) -> None:
     """A stranger took the tokens of everybody by 20 posts of nothing, and the proof of a fork was turned away."""
-    stranger = Signer(SigningKey.generate(), SigningKey.generate(), ORIGIN)
-    foreign = stranger.sign_checkpoint(checkpoint_text(ORIGIN, 9_999, WRONG_ROOT))
+    stranger = stranger_of(ORIGIN)
+    foreign = stranger.sign_checkpoint(9_999, WRONG_ROOT)
     for _ in range(60):
         check_problem(await post(public, DISPUTE, b"x", "application/json"), "content_type_wrong", 415)
         for note in (b"", b"x", b"x" * 5_000, foreign):
