@@ -55,12 +55,13 @@ outside: $(VENV)/stamp-test $(PEERS)/stamp  ## checks by tools that are not ours
 	PATH="$(CURDIR)/$(PEERS)/bin:$$PATH" TALLYSTICK_OUTSIDE=required $(BIN)/python -m pytest -q -rs tests/outside
 
 lock: $(LOCKER)/stamp  ## write requirements/*.txt again from pyproject.toml (UPGRADE=1 takes newer versions)
-	@compile() { $(LOCKER)/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+	@compile() { $(LOCKER)/bin/uv pip compile -q --universal --python-version "$${PY:-3.11}" --generate-hashes --no-header \
 	    $(if $(UPGRADE),--upgrade) "$$@"; }
 	compile pyproject.toml -o requirements/verifier.txt
 	compile pyproject.toml --extra gateway --group build -o requirements/base.txt
 	compile pyproject.toml --extra gateway --group test -o requirements/test.txt
 	compile --group peers -o requirements/peers.txt
+	PY=3.12 compile --group peers-newer --no-deps -o requirements/peers-newer.txt
 
 clean:  ## remove environments and caches, never a data directory
 	@rm -rf $(VENV) $(PEERS) $(LOCKER) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
@@ -83,9 +84,10 @@ $(VENV)/stamp-test: requirements/test.txt $(VENV)/stamp-base
 	$(BIN)/python -m $(PIP_INSTALL) -r requirements/test.txt
 	touch $@
 
-$(PEERS)/stamp: requirements/peers.txt
+$(PEERS)/stamp: requirements/peers.txt requirements/peers-newer.txt
 	@$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m $(PIP_INSTALL) -r requirements/peers.txt
+	$(PEERS)/bin/python -m $(PIP_INSTALL) --ignore-requires-python -r requirements/peers-newer.txt
 	touch $@
 
 $(LOCKER)/stamp:

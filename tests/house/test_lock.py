@@ -14,6 +14,7 @@ PARTS = {
     "base.txt": (("gateway",), ("build",)),
     "test.txt": (("gateway", "client", "keys"), ("build", "test")),
     "peers.txt": ((), ("peers",)),
+    "peers-newer.txt": ((), ("peers-newer",)),
 }
 
 
@@ -32,7 +33,7 @@ def required(name: str) -> set[str]:
     """The direct requirements that pyproject.toml puts into a lock file, by normalised name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras, groups = PARTS[name]
-    lines = [] if name == "peers.txt" else list(project["project"]["dependencies"])
+    lines = [] if name.startswith("peers") else list(project["project"]["dependencies"])
     for extra in extras:
         lines += project["project"]["optional-dependencies"][extra]
     for group in groups:
