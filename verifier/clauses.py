@@ -49,7 +49,7 @@ _BY_CLAUSE = {
     "14.1": "too_large envelope_malformed",
     "14.2": "signature_invalid signature_left_out receipt_key_unknown",
     "14.3": "proof_malformed",
-    "15.6": "seq_outside_key size_outside_key size_not_checked key_compromised receipt_key_compromised",
+    "15.6": "log_line_missing seq_outside_key size_outside_key size_not_checked receipt_key_compromised",
     "16.2": "log_signature_invalid log_signature_missing origin_unknown witness_invalid origin_differs seq_differs"
     " genesis_differs genesis_not_checked no_lease expired other_malformed other_unusable other_leaf_unproven"
     " not_included consistency_not_checked",
@@ -57,6 +57,7 @@ _BY_CLAUSE = {
     "16.4": "usage unreadable pins_malformed",
     "16.5": "evidence_malformed evidence_missing actor_differs wrong_ledger body_differs request_signature_invalid"
     " issuer_differs",
+    "16.10": "key_compromised",
     "17.2": "root_differs empty",
     "17.4": "decisions_not_redecided",
     "17.5": "gap_wrong holiday_missing",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from verifier.checkpoint import parse_checkpoint
 from verifier.merkle import HASH_BYTES
 from verifier.note import KIND_ED25519, VerifierKey, is_key_name, is_signed_once, parse_note, parse_vkey
 from verifier.policy import Policy, parse_policy
@@ -24,7 +25,8 @@ _TEXT = re.compile(_FIRST_LINE + r"\norigin (.+)\ngenesis (.+)\nversion (.+)\npr
 class KeyLine:
     """One key and its bounds, both inclusive: tree sizes for a log key, `seq` for a receipt key; None is open.
 
-    A compromised log key names the last honest tree (`final_size`, 32-byte `final_root`); nobody else does.
+    A compromised log key names the tree that its honest part is in (`final_size`, 32-byte `final_root`), and may show
+    a checkpoint of it (`final_note`), which proves that the key was disowned at all; nobody else does.
     """
 
     purpose: str  # log, receipt, custodial
@@ -34,12 +36,14 @@ class KeyLine:
     status: str = "active"  # active, retired, compromised
     final_size: int | None = None
     final_root: bytes | None = None
+    final_note: bytes | None = None
 
     @property
     def text(self) -> str:
         """The line without its first word `key`, as entry 0 quotes it."""
         to_size = "-" if self.to_size is None else self.to_size
         final = "" if self.final_root is None else f" {self.final_size} {encode_base64(self.final_root)}"
+        final += "" if self.final_note is None else f" {encode_base64(self.final_note)}"
         return f"{self.purpose} {self.key.vkey} {self.from_size} {to_size} {self.status}{final}"
 
 
@@ -86,13 +90,14 @@ def parse_key_document_text(text: str) -> KeyDocument:
 
 
 def parse_key_line(words: list[str], origin: str) -> KeyLine:
-    """Return the key line of `words`, <purpose> <vkey> <fromSize> <toSize|-> <status> [<finalSize> <finalRoot>]."""
-    if len(words) not in (5, 7):
-        raise Malformed("a key line has five words, or seven with the final size and root")
+    """Return the key line of `words`: purpose, vkey, fromSize, toSize or "-", status; then perhaps the final tree."""
+    if len(words) not in (5, 7, 8):
+        raise Malformed("a key line has five words, seven with the final size and root, eight with its checkpoint too")
     purpose, vkey, from_size, to_size, status, *final = words
     bounds = (decode_decimal(from_size), None if to_size == "-" else decode_decimal(to_size))
-    last = (decode_decimal(final[0]), decode_base64(final[1], HASH_BYTES)) if final else (None, None)
-    line = KeyLine(purpose, parse_vkey(vkey), *bounds, status, *last)
+    size, root = (decode_decimal(final[0]), decode_base64(final[1], HASH_BYTES)) if final else (None, None)
+    note = decode_base64(final[2]) if len(final) == 3 else None
+    line = KeyLine(purpose, parse_vkey(vkey), *bounds, status, size, root, note)
     _check_line(line, origin)
     return line
 
@@ -136,10 +141,14 @@ class Keyring:
 
     def log_keys(self, origin: str) -> tuple[KeyLine, ...]:
         """Return the log keys pinned for `origin` by either source; a key document's bounds win."""
-        lines = self._lines("log", origin)
+        lines = self.bounded_log_keys(origin)
         bounded = {line.key for line in lines}
         logs = self.policy.logs if self.policy else ()
         return lines + tuple(KeyLine("log", key) for key in logs if key.name == origin and key not in bounded)
+
+    def bounded_log_keys(self, origin: str) -> tuple[KeyLine, ...]:
+        """Return the log keys of the pinned key document, which says for which sizes each speaks."""
+        return self._lines("log", origin)
 
     def receipt_keys(self, origin: str) -> tuple[KeyLine, ...]:
         """Return the receipt keys pinned for `origin`, compromised ones too: a policy has none."""
@@ -165,9 +174,15 @@ def _check_line(line: KeyLine, origin: str) -> None:
         raise Malformed("a key line's purpose is log, receipt or custodial, and its vkey is of kind 1")
     if line.key.name != names.get(line.purpose, line.key.name) or not f"{line.key.name}/".startswith(f"{origin}/"):
         raise Malformed("a key line's name is the origin for a log, <origin>/receipt, or below <origin>/ if custodial")
-    if line.status not in ("active", "retired", "compromised") or (line.status == "retired" and line.to_size is None):
-        raise Malformed("a key line's status is active, retired (with a toSize) or compromised")
+    if line.status not in ("active", "retired", "compromised") or (line.status != "active" and line.to_size is None):
+        raise Malformed("a key line's status is active, retired or compromised, the last two with a toSize")
     if line.to_size is not None and line.to_size < line.from_size:
         raise Malformed("a key line's toSize is below its fromSize")
     if (line.final_root is not None) != (line.status == "compromised" and line.purpose == "log"):
         raise Malformed("a final size and root stand exactly on the line of a compromised log key")
+    if line.final_size is not None and line.final_size < (line.to_size or 0):
+        raise Malformed("a key line's finalSize is below its toSize")
+    if line.final_note is not None:
+        final = parse_checkpoint(line.final_note)
+        if (final.origin, final.size, final.root) != (origin, line.final_size, line.final_root):
+            raise Malformed("a key line's checkpoint is not of its origin, final size and final root")

@@ -6,6 +6,7 @@ Source: docs/protocol.md 16.2, 16.5, 31.5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from verifier.checkpoint import Checkpoint, parse_checkpoint
@@ -51,8 +52,8 @@ class Walk:
         self.say(step, code, text, Outcome.VALID)
 
 
-def walk_ladder(unverified_bytes: bytes, keyring: Keyring) -> Walk:
-    """Steps 1 to 10."""
+def walk_ladder(unverified_bytes: bytes, keyring: Keyring, files: Sequence[bytes] = ()) -> Walk:
+    """Steps 1 to 10. `files` are all that the reader holds, this receipt too: see `check_signers`."""
     walk = Walk()
     try:
         envelope = open_envelope(unverified_bytes)
@@ -68,7 +69,7 @@ def walk_ladder(unverified_bytes: bytes, keyring: Keyring) -> Walk:
     except Malformed as error:
         walk.say(9, "leaf_malformed", str(error))
     _check_direct_signature(walk, keyring, envelope)
-    proof = _check_proof(walk, keyring, envelope.proof)
+    proof = _check_proof(walk, keyring, envelope.proof, files)
     if walk.leaf is not None:
         _check_leaf(walk, walk.leaf, keyring, proof)
         _check_evidence(walk, walk.leaf, envelope.header)
@@ -102,7 +103,7 @@ def _check_direct_signature(walk: Walk, keyring: Keyring, envelope: Envelope) ->
         walk.direct_signature = "valid"
 
 
-def _check_proof(walk: Walk, keyring: Keyring, proof_text: bytes) -> Proof | None:
+def _check_proof(walk: Walk, keyring: Keyring, proof_text: bytes, files: Sequence[bytes]) -> Proof | None:
     """Steps 4 to 8."""
     try:
         proof = parse_proof(proof_text)
@@ -110,7 +111,7 @@ def _check_proof(walk: Walk, keyring: Keyring, proof_text: bytes) -> Proof | Non
     except Malformed as error:
         walk.say(4, "proof_malformed", str(error))
         return None
-    walk.signers = check_signers(checkpoint, keyring)
+    walk.signers = check_signers(checkpoint, keyring, files)
     walk.findings += walk.signers.findings
     if root_from_inclusion(proof.index, checkpoint.size, leaf_hash(walk.leaf_bytes), proof.path) == checkpoint.root:
         walk.level = walk.signers.level

@@ -34,7 +34,8 @@ def check_receipt(
 
     `others` are receipts or checkpoints of the same origin for step 12; `now_ms` is the caller's clock for step 11.
     """
-    walk = walk_ladder(unverified_bytes, keyring)
+    files = [unverified_bytes, *others]
+    walk = walk_ladder(unverified_bytes, keyring, files)
     if now_ms is not None and walk.leaf is not None:
         _check_end(walk, walk.leaf, now_ms)
     for number, other in enumerate(others, 1):

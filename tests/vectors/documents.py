@@ -13,9 +13,12 @@ from tests.verifier.samples import (
     WITNESS,
     public_key,
     signed,
+    tree_of,
     witness,
 )
+from verifier.checkpoint import checkpoint_text
 from verifier.note import KIND_COSIGNATURE, make_vkey
+from verifier.wire import encode_base64
 
 _LOG = f"log {LOG.vkey}\n"
 _W = "".join(f"witness w{index} {witness(index).vkey}\n" for index in range(1, 6))
@@ -129,7 +132,16 @@ def _document(old: str = "", new: str = "") -> bytes:
 _HASH = "07" * 32
 _ROWS = DOCUMENT_TEXT.splitlines(keepends=True)
 _OLD_LINE = next(row for row in _ROWS if OLD_LOG.vkey in row)
-_FINAL = _OLD_LINE.split("compromised", 1)[1].rstrip("\n")
+_FINAL = _OLD_LINE.split("compromised", 1)[1].rstrip("\n")  # with the blank before it
+
+
+def _note(origin: str, size: int, root_size: int | None = None) -> str:
+    """A checkpoint in base64, as it stands on the line of a compromised key."""
+    text = checkpoint_text(origin, size, tree_of(root_size or size).root())
+    return encode_base64(signed(text))
+
+
+_LAST = _note(ORIGIN, 7)
 _LOG_LINE = f"key log {LOG.vkey} 8 - active\n"
 _RECEIPT_LINE = f"key receipt {RECEIPT.vkey} 0 - active\n"
 _OTHER = make_vkey("other.example/ledger", public_key(6))
@@ -140,7 +152,9 @@ KEY_DOCUMENTS: list[tuple[str, bytes, bool]] = [
     ("a retired key", _document(_LOG_LINE, f"key log {LOG.vkey} 8 20 retired\n"), True),
     ("an active key with a planned end", _document(_LOG_LINE, f"key log {LOG.vkey} 8 20 active\n"), True),
     ("a key of one size", _document(_LOG_LINE, f"key log {LOG.vkey} 8 8 retired\n"), True),
-    ("a compromised receipt key", _document(_RECEIPT_LINE, f"key receipt {RECEIPT.vkey} 0 - compromised\n"), True),
+    ("a compromised receipt key", _document(_RECEIPT_LINE, f"key receipt {RECEIPT.vkey} 0 9 compromised\n"), True),
+    ("a compromised log key with a checkpoint of its last tree", _document(_FINAL, f"{_FINAL} {_LAST}"), True),
+    ("a last tree above the end", _document(f" 0 7 compromised{_FINAL}", f" 0 5 compromised{_FINAL}"), True),
     ("no keys at all", signed("".join(_ROWS[:5]), ROOT, 9), True),
     ("signed by nobody known", signed(DOCUMENT_TEXT, LOG, 1), False),
     ("signed by another key under the root's name", signed(DOCUMENT_TEXT, ROOT, 1), False),
@@ -167,6 +181,15 @@ KEY_DOCUMENTS: list[tuple[str, bytes, bool]] = [
     ("one key for two purposes", _document(RECEIPT.vkey, make_vkey(RECEIPT.name, public_key(1)).vkey), False),
     ("an unknown purpose", _document("key receipt", "key reader"), False),
     ("an unknown status", _document(_LOG_LINE, _LOG_LINE.replace("active", "paused")), False),
+    ("compromised without an end", _document(_RECEIPT_LINE, _RECEIPT_LINE.replace("active", "compromised")), False),
+    ("a last tree below the end", _document(f" 0 7 compromised{_FINAL}", f" 0 8 compromised{_FINAL}"), False),
+    ("a checkpoint of another last size", _document(_FINAL, f"{_FINAL} {_note(ORIGIN, 8)}"), False),
+    ("a checkpoint of another last root", _document(_FINAL, f"{_FINAL} {_note(ORIGIN, 7, 8)}"), False),
+    ("a checkpoint of another origin", _document(_FINAL, f"{_FINAL} {_note('other.example', 7)}"), False),
+    ("a checkpoint that is none", _document(_FINAL, f"{_FINAL} {encode_base64(b'x')}"), False),
+    ("a checkpoint not in base64", _document(_FINAL, f"{_FINAL} x"), False),
+    ("a ninth word", _document(_FINAL, f"{_FINAL} {_LAST} x"), False),
+    ("a checkpoint for a receipt key", _document(_RECEIPT_LINE, f"{_RECEIPT_LINE[:-1]}{_FINAL} {_LAST}\n"), False),
     ("retired without an end", _document(_LOG_LINE, _LOG_LINE.replace("active", "retired")), False),
     ("an end before the beginning", _document(_LOG_LINE, f"key log {LOG.vkey} 8 7 active\n"), False),
     ("a beginning of 08", _document(_LOG_LINE, f"key log {LOG.vkey} 08 - active\n"), False),

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from nacl.bindings import crypto_sign, crypto_sign_seed_keypair
 
@@ -85,6 +85,7 @@ PARAMETERS = {
 }
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 Json = dict[str, Any]
+Logs: TypeAlias = "Key | Sequence[Key]"  # whose lines a checkpoint has
 
 
 def b64(value: bytes) -> str:
@@ -143,6 +144,7 @@ class Key:
 LOG, RECEIPT, ROOT, OPERATOR, ALICE, BOB, STRANGER, CAROL = (Key(n) for n in (11, 12, 13, 14, 15, 16, 17, 18))
 ENROLLER, DEPUTY = Key(19), Key(20)  # the key of the gateway that enrols, and a second operator
 SESSION, OTHER_SESSION, HELPER = Key(31), Key(32), Key(33)
+NEW_LOG, NEW_RECEIPT = Key(37), Key(38)  # that take the places of LOG and RECEIPT
 KEYS = (OPERATOR, ALICE, BOB, STRANGER, CAROL, DEPUTY, SESSION, OTHER_SESSION, HELPER)
 WITNESSES = {"w1": Key(21), "w2": Key(22), "w3": Key(23)}
 
@@ -197,6 +199,16 @@ def tree_path(index: int, hashes: Sequence[bytes]) -> list[bytes]:
     return [*tree_path(index - k, hashes[k:]), tree_root(hashes[:k])]
 
 
+def consistency_path(old: int, hashes: Sequence[bytes], is_whole: bool = True) -> list[bytes]:
+    """RFC 6962 2.1.2, by its definition."""
+    if old == len(hashes):
+        return [] if is_whole else [tree_root(hashes)]
+    k = 1 << (len(hashes) - 1).bit_length() - 1
+    if old <= k:
+        return [*consistency_path(old, hashes[:k], is_whole), tree_root(hashes[k:])]
+    return [*consistency_path(old - k, hashes[k:], False), tree_root(hashes[:k])]
+
+
 @dataclass
 class Ledger:
     """A ledger under construction; every method appends one entry and returns its seq.
@@ -216,6 +228,7 @@ class Ledger:
     custodial: set[str] = field(default_factory=set)
     operators: set[str] = field(default_factory=lambda: {OPERATOR.did})
     issued: dict[str, tuple[int, str]] = field(default_factory=dict)  # issuedSeq and operator, by digest of an API key
+    announced: dict[str, int] = field(default_factory=dict)  # announcedSeq by vkey; of those of entry 0 it is 0
 
     # --- tree ---
 
@@ -386,6 +399,42 @@ class Ledger:
         members = {"agent": agent.did, "keyDigest": key_digest}
         body = {**members, "proof": over.pop("proof", enrolment_proof(agent, key_digest))}
         return self.decision("agent.added", ENROLLER, "agent.add", body, members, **over)
+
+    # --- keys of the ledger, and witnesses ---
+
+    def key_statement(self, what: str, root: Key = ROOT, origin: str = ORIGIN) -> str:
+        """What the root signs about one key: `announce log <vkey> -` and the like."""
+        text = f"tallystick-key/v1\norigin {origin}\ngenesis {self.genesis}\n{what}\n"
+        return f"{text}\n{root.note_line(f'{ORIGIN}/root', text)}"
+
+    def announce(self, purpose: str, key: Key, next_key: Key | None = None, **over: Any) -> int:
+        vkey, digest = (
+            key.vkey(key_name(purpose)),
+            "-" if next_key is None else hashlib.sha256(next_key.public).hexdigest(),
+        )
+        body = {"statement": over.pop("statement", self.key_statement(f"announce {purpose} {vkey} {digest}"))}
+        self.announced[vkey] = len(self.leaves)
+        members = {"purpose": purpose, "key": vkey, **({} if next_key is None else {"next": digest}), **body}
+        return self.decision("key.announced", over.pop("by", OPERATOR), "key.announce", body, members, **over)
+
+    def retire(self, purpose: str, key: Key, **over: Any) -> int:
+        return self._end_key("key.retired", "retire", purpose, key, **over)
+
+    def disown(self, purpose: str, key: Key, **over: Any) -> int:
+        return self._end_key("key.compromised", "compromise", purpose, key, **over)
+
+    def _end_key(self, name: str, verb: str, purpose: str, key: Key, **over: Any) -> int:
+        vkey = key.vkey(key_name(purpose))
+        body = {"statement": over.pop("statement", self.key_statement(f"{verb} {purpose} {vkey}"))}
+        members = {"purpose": purpose, "key": vkey, "announcedSeq": self.announced.get(vkey, 0), **body}
+        return self.decision(name, over.pop("by", OPERATOR), f"key.{verb}", body, members, **over)
+
+    def witnessed(self, size: int | None = None, witnesses: Sequence[str] = ("w1", "w2"), log: Logs = LOG) -> int:
+        count = len(self.leaves) if size is None else size
+        note = self.checkpoint(count, witnesses, log).decode()
+        return self.entry(
+            "checkpoint.witnessed", "gateway", {"checkpoint": note, "size": count, "root": b64(self.root(count))}
+        )
 
     # --- sessions ---
 
@@ -658,18 +707,27 @@ class Ledger:
 
     # --- what leaves the house ---
 
-    def checkpoint(self, size: int | None = None, witnesses: Sequence[str] = (), log: Key = LOG) -> bytes:
+    def checkpoint(self, size: int | None = None, witnesses: Sequence[str] = (), log: Logs = LOG) -> bytes:
         count = len(self.leaves) if size is None else size
         text = f"{ORIGIN}\n{count}\n{b64(self.root(count))}\n"
-        lines = log.note_line(ORIGIN, text) + "".join(WITNESSES[name].cosignature(name, text) for name in witnesses)
-        return f"{text}\n{lines}".encode()
+        logs = (log,) if isinstance(log, Key) else log
+        lines = [key.note_line(ORIGIN, text) for key in logs]
+        lines += [WITNESSES[name].cosignature(name, text) for name in witnesses]
+        return f"{text}\n{''.join(lines)}".encode()
 
-    def proof(self, seq: int, size: int | None = None, witnesses: Sequence[str] = (), log: Key = LOG) -> str:
+    def consistency(self, old: int, size: int | None = None, witnesses: Sequence[str] = (), log: Logs = LOG) -> bytes:
+        """The file that proves that the tree of size `old` is the beginning of the later one."""
+        rows = "".join(b64(part) + "\n" for part in consistency_path(old, self.hashes[:size]))
+        return f"old {old}\n{rows}\n".encode() + self.checkpoint(size, witnesses, log)
+
+    def proof(self, seq: int, size: int | None = None, witnesses: Sequence[str] = (), log: Logs = LOG) -> str:
         path = "".join(b64(part) + "\n" for part in tree_path(seq, self.hashes[:size]))
         return f"c2sp.org/tlog-proof@v1\nindex {seq}\n{path}\n{self.checkpoint(size, witnesses, log).decode()}"
 
-    def envelope(self, seq: int, size: int | None = None, witnesses: Sequence[str] = (), log: Key = LOG) -> Json:
-        whole = envelope(self.leaves[seq], self.proof(seq, size, witnesses, log))
+    def envelope(
+        self, seq: int, size: int | None = None, witnesses: Sequence[str] = (), log: Logs = LOG, key: Key = RECEIPT
+    ) -> Json:
+        whole = envelope(self.leaves[seq], self.proof(seq, size, witnesses, log), key)
         header = self.value(seq).get("request", {}).get("batch")
         return whole if header is None else {**whole, "batch": self.batch_part(header, size)}
 
@@ -678,8 +736,10 @@ class Ledger:
         path = [b64(part) for part in tree_path(header, self.hashes[:size])]
         return {"leaf": b64(self.leaves[header]), "path": path}
 
-    def receipt(self, seq: int, size: int | None = None, witnesses: Sequence[str] = (), log: Key = LOG) -> bytes:
-        return canonical(self.envelope(seq, size, witnesses, log))
+    def receipt(
+        self, seq: int, size: int | None = None, witnesses: Sequence[str] = (), log: Logs = LOG, key: Key = RECEIPT
+    ) -> bytes:
+        return canonical(self.envelope(seq, size, witnesses, log, key))
 
     def export(self, checkpoint: bytes | None = None) -> bytes:
         note = self.checkpoint() if checkpoint is None else checkpoint
@@ -737,6 +797,16 @@ def policy(quorum: int | None = 2) -> bytes:
     lines += [f"witness {name} {key.vkey(name, 4)}" for name, key in WITNESSES.items()]
     lines += [f"group all-of-us {quorum or 1} {' '.join(WITNESSES)}"]
     return ("\n".join(lines) + f"\nquorum {'none' if quorum is None else 'all-of-us'}\n").encode()
+
+
+def key_name(purpose: str) -> str:
+    """Under what name a key of the ledger signs."""
+    return ORIGIN if purpose == "log" else f"{ORIGIN}/{purpose}"
+
+
+def key_line(purpose: str, key: Key, rest: str = "0 - active") -> str:
+    """A line of the key document."""
+    return f"key {purpose} {key.vkey(key_name(purpose))} {rest}"
 
 
 def root_vkey() -> str:
@@ -873,3 +943,27 @@ def staffed() -> Ledger:
     ledger.revoke(LIVE)  # 43
     ledger.remove_operator(DEPUTY)  # 44
     return ledger
+
+
+def keyed() -> Ledger:
+    """A day on which both keys of the ledger are replaced: the log key is retired, the receipt key disowned."""
+    ledger = opened()
+    ledger.grant(ALICE, "lock:a")  # 5
+    ledger.time_ms += 1_000
+    ledger.announce("log", NEW_LOG)  # 6
+    ledger.witnessed(log=(LOG, NEW_LOG))  # 7
+    ledger.retire("log", LOG)  # 8
+    ledger.announce("receipt", NEW_RECEIPT, next_key=STRANGER)  # 9
+    ledger.disown("receipt", RECEIPT)  # 10
+    ledger.grant(BOB, "lock:b")  # 11
+    return ledger
+
+
+def keyed_lines() -> list[str]:
+    """The lines of the key document at the end of that day."""
+    return [
+        key_line("log", LOG, "0 8 retired"),
+        key_line("log", NEW_LOG, "7 - active"),
+        key_line("receipt", RECEIPT, "0 10 compromised"),
+        key_line("receipt", NEW_RECEIPT, "10 - active"),
+    ]

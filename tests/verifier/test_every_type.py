@@ -82,6 +82,15 @@ def refusals(ledger: Ledger) -> None:
     refused("apikey.refused", OPERATOR, "apikey.issue", issue, "apikey_known", 126, kind=None)
     refused("revocation.refused", OPERATOR, "apikey.revoke", key_digest, "apikey_not_found", 125)
     refused("beat.refused", ALICE, "session.beat", {"activity": "idle"}, "session_required", 130, activity=None)
+    vkey = maker.NEW_LOG.vkey(maker.ORIGIN)
+    for name, verb, error, number, rest in (
+        ("announcement.refused", "announce", "key_known", 131, " -"),
+        ("retirement.refused", "retire", "key_unknown", 134, ""),
+        ("disowning.refused", "compromise", "key_last", 135, ""),
+    ):
+        stated: Json = {"statement": ledger.key_statement(f"{verb} log {vkey}{rest}")}
+        members = {"purpose": "log", "key": vkey, "error": error, "number": number}
+        ledger.decision(name, OPERATOR, f"key.{verb}", stated, members)
     refused("closing.refused", BOB, "session.close", {"session": CAROL.did}, "session_not_yours", 129)
 
 
@@ -115,7 +124,7 @@ def every() -> dict[str, tuple[bytes, ...]]:
     refusals(extra)
     others(extra)
     found: dict[str, tuple[bytes, ...]] = {}
-    for ledger in (maker.worked(), maker.busy(), extra, maker.staffed()):
+    for ledger in (maker.worked(), maker.busy(), extra, maker.staffed(), maker.keyed()):
         for encoded in ledger.leaves:
             name = json.loads(encoded)["type"].split("/")[1]
             found[name] = (*found.get(name, ()), encoded)
@@ -130,6 +139,12 @@ LEAVES = [pytest.param(encoded, id=f"{name} {n}") for name in NAMES for n, encod
 def test_the_days_that_the_leaves_come_from_are_honest(make: Callable[[], Ledger]) -> None:
     ledger = make()
     assert faults(audit(ledger.export(), pins(ledger))) == []
+
+
+def test_so_is_the_day_on_which_the_keys_change() -> None:
+    ledger = maker.keyed()
+    keyring = pins(ledger, keys=ledger.keys(lines=maker.keyed_lines()))
+    assert faults(audit(ledger.export(ledger.checkpoint(log=maker.NEW_LOG)), keyring)) == []
 
 
 def test_there_is_a_leaf_of_every_type() -> None:
@@ -189,6 +204,7 @@ def test_what_a_leaf_repeats_it_repeats_from_its_body(encoded: bytes) -> None:
     repeated |= {"agent": maker.STRANGER.did, "isFolding": not body.get("isFolding", False), "resource": "lock:other"}
     repeated |= {"operator": maker.STRANGER.did, "session": maker.STRANGER.did, "keyDigest": "77" * 32}
     repeated |= {"kind": "trial" if body.get("kind") == "live" else "live", "activity": "other"}
+    repeated |= {"statement": maker.keyed().key_statement("retire log x")}
     repeated |= {"commands": [], "isAtomic": not body.get("isAtomic", False)}
     said = {member.name for member in leaf.entry_type.members} | {"resource", "commands"}
     for name in body.keys() & repeated.keys():
@@ -271,6 +287,17 @@ CONTRADICTIONS: list[tuple[Json, str]] = [
     (leaf_of("lease.refused", 2, acquireOrder=["lock:a"]), "acquireOrder"),
     (leaf_of("lease.refused", 2, acquireOrder=["lock:b", "lock:a"]), "acquireOrder"),
     (leaf_of("lease.refused", 2, searchBounded=False), "searchBounded"),
+    (leaf_of("checkpoint.witnessed", size=0), "size: of earlier entries"),
+    (leaf_of("checkpoint.witnessed", size=8), "size: of earlier entries"),
+    (leaf_of("key.announced", purpose="receipt"), "purpose: as the statement says"),
+    (leaf_of("key.announced", key=maker.NEW_RECEIPT.vkey(maker.ORIGIN)), "key: as the statement says"),
+    (leaf_of("key.announced", next="5a" * 32), "next: as the statement says"),
+    (leaf_of("key.announced", 1, next="5a" * 32), "next: as the statement says"),
+    (leaf_of("key.announced", statement=leaf_of("key.retired")["statement"]), "statement: for another action"),
+    (leaf_of("key.announced", statement="x"), "statement: a note is"),
+    (leaf_of("key.retired", announcedSeq=8), "announcedSeq: an earlier entry"),
+    (leaf_of("key.compromised", announcedSeq=99), "announcedSeq: an earlier entry"),
+    (leaf_of("key.compromised", genesis="5a" * 32), "statement: a key statement is of another ledger"),
     (cycle_with(0, actor=CAROL.did), "begins with the actor"),
     (cycle_with(1, actor=ALICE.did), "every actor once"),
     (cycle_with(0, ticketId="T6"), "what was asked for"),

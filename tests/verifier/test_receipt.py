@@ -453,39 +453,29 @@ def under(lines: list[str], seq: int = GRANT, witnesses: tuple[str, ...] = (), s
 
 
 FINAL = f"{len(WORKED.leaves)} {b64(WORKED.root())}"
-OTHER_FINAL = f"{len(WORKED.leaves)} {b64(bytes(32))}"
 STEP_6 = [
     ("retired after this size", key_lines(log="0 15 retired"), (), [], "included", 0),
     ("retired before this size", key_lines(log="0 14 retired"), (), [(6, "size_outside_key")], "none", 1),
     ("not yet in force", key_lines(log="16 - active"), (), [(6, "size_outside_key")], "none", 1),
-    ("compromised, but in the final tree", key_lines(log=f"0 - compromised {FINAL}"), (), [], "included", 0),
     (
-        "compromised, another tree",
-        key_lines(log=f"0 - compromised {OTHER_FINAL}"),
-        (),
-        [(6, "key_compromised")],
-        "none",
-        1,
-    ),
-    (
-        "compromised, beyond the final tree",
-        key_lines(log=f"0 - compromised 9 {b64(WORKED.root(9))}"),
-        ("w1", "w2"),
-        [(6, "key_compromised")],
-        "none",
-        1,
-    ),
-    (
-        "compromised, below the final tree",
-        key_lines(log=f"0 - compromised 99 {b64(bytes(32))}"),
+        "compromised, in the final tree, but unproven",
+        key_lines(log=f"0 15 compromised {FINAL}"),
         (),
         [(6, "key_compromised")],
         "signed",
         3,
     ),
     (
-        "compromised, below the final tree, witnessed",
-        key_lines(log=f"0 - compromised 99 {b64(bytes(32))}"),
+        "compromised before this size, though witnessed",
+        key_lines(log=f"0 9 compromised 9 {b64(WORKED.root(9))}"),
+        ("w1", "w2"),
+        [(6, "size_outside_key")],
+        "none",
+        1,
+    ),
+    (
+        "compromised, witnessed",
+        key_lines(log=f"0 15 compromised 99 {b64(bytes(32))}"),
         ("w1", "w2"),
         [],
         "witnessed 2/3",
@@ -508,7 +498,7 @@ def test_keys_count_within_their_sizes_only(
 
 
 def test_a_compromised_receipt_key_counts_for_nothing() -> None:
-    report = under(key_lines(receipt="0 - compromised"))
+    report = under(key_lines(receipt="0 15 compromised"))
     assert (report.direct_signature, report.level, faults(report)) == ("not_checked", "included", [])
     assert "receipt_key_compromised" in remarks(report)
 
@@ -640,8 +630,10 @@ def test_another_file_whose_leaf_proves_nothing_is_named() -> None:
 
 
 def test_a_stolen_key_convicts_nobody_of_a_split_view() -> None:
-    keys = WORKED.keys(lines=key_lines(log=f"0 - compromised {FINAL}"))
-    report = check_receipt(WORKED.receipt(9), pins(WORKED, keys=keys), others=[FORK.checkpoint()])
+    keys = WORKED.keys(lines=key_lines(log=f"0 15 compromised {FINAL}"))
+    report = check_receipt(
+        WORKED.receipt(9, witnesses=("w1", "w2")), pins(WORKED, keys=keys), others=[FORK.checkpoint()]
+    )
     assert (faults(report), report.exit_code) == ([(12, "other_unusable")], 3)
 
 
