@@ -1,0 +1,267 @@
+"""The cheating gateway: honest entries by the real core, a small algebra to falsify them, and keys to seal them anew.
+
+It owns the log key, the receipt key and the enroller's, and so every byte that a gateway writes. It owns no key of an
+agent, an operator, the root or a witness: whatever those signed it can only leave out, repeat, or put where it does not
+belong. After a lie everything that it signs itself is valid again: places, chain, tree, checkpoint. What is left to
+find it is the evidence of others, and deciding again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from gateway.core.opening import Opening, start_steps
+from gateway.core.state import Record
+from tests.core.crew import Crew
+from tests.core.requests import Ask, add, did_of
+from tests.verifier import maker
+
+Json: TypeAlias = dict[str, Any]
+COMMON = (
+    "type", "origin", "seq", "epoch", "timeMs", "prev", "genesis", "durability", "actor", "principal", "onBehalfOf",
+    "custody", "request",
+)  # fmt: skip
+_IDS = ("leaseId", "ticketId", "fromLeaseId", "aheadId")
+
+
+class House(Crew):
+    """A crew whose gateway has the keys of the maker: operators op and op2; agents A, B, C and D of op, X of op2."""
+
+    def __init__(self, **numbers: int) -> None:
+        super().__init__(**numbers)
+        Crew.made.clear()  # the suite of the core audits what it made itself
+        for name in "CD":
+            assert self.tell(add("op", name)) == "agent.added"
+
+    def opening(self) -> Opening:
+        receipt = maker.RECEIPT.vkey(f"{maker.ORIGIN}/receipt")
+        keys = (f"log {maker.LOG.vkey(maker.ORIGIN)} 0 - active", f"receipt {receipt} 0 - active")
+        return replace(super().opening(), root=maker.root_vkey(), keys=keys)
+
+    def start(self, away_ms: int) -> None:
+        """The service stops now and comes back later."""
+        before_ms = self.t_ms
+        self.t_ms += away_ms
+        assert self.head is not None
+        steps = start_steps("start", is_clean=True, before_ms=before_ms)
+        self.run(self.t_ms, steps=steps, epoch=self.head.epoch + 1)
+
+    def own_lease(self, name: str = "A") -> str:
+        """Return the id of the only lease of an actor."""
+        [found] = [lease.lease_id for lease in self.leases().values() if lease.holder == did_of(name)]
+        return found
+
+    def own_ticket(self, name: str) -> str:
+        """Return the id of the only ticket of an actor."""
+        [found] = [ticket.ticket_id for ticket in self.tickets().values() if ticket.actor == did_of(name)]
+        return found
+
+    def last(self) -> Json:
+        value: Json = json.loads(self.leaves[-1])
+        return value
+
+
+Story: TypeAlias = Callable[[], House]
+
+
+@dataclass
+class Telling:
+    """The entries of an honest ledger, open to be falsified. Places are indices of `entries`, as they stand now."""
+
+    house: House
+    entries: list[Json] = field(default_factory=list)
+    held: bytes | None = None  # a checkpoint that a reader got before
+    _read: int = 0
+
+    def __post_init__(self) -> None:
+        self.read()
+
+    def read(self) -> int:
+        """Take in what the house has written since; return the place of the first of it."""
+        mark = len(self.entries)
+        self.entries += [json.loads(leaf) for leaf in self.house.leaves[self._read :]]
+        self._read = len(self.house.leaves)
+        return mark
+
+    # --- looking ---
+
+    def at(self, kind: str, nth: int = -1) -> int:
+        """Return the place of the nth entry of a type (`noun.participle`), the last unless said otherwise."""
+        return [n for n, entry in enumerate(self.entries) if entry["type"].split("/")[1] == kind][nth]
+
+    def own(self, place: int) -> Json:
+        """Return what an entry says beside the common members."""
+        return {name: value for name, value in self.entries[place].items() if name not in COMMON}
+
+    # --- the algebra ---
+
+    def edit(self, place: int, **members: Any) -> int:
+        """Replace members of an entry; None leaves one out."""
+        entry = self.entries[place]
+        entry.update(members)
+        self.entries[place] = {name: value for name, value in entry.items() if value is not None}
+        return place
+
+    def turn(self, place: int, kind: str, **members: Any) -> int:
+        """Answer the same request otherwise: another type, and members of its own."""
+        common = {name: value for name, value in self.entries[place].items() if name in COMMON}
+        self.entries[place] = common | {"type": f"tallystick/{kind}/1"} | members
+        return place
+
+    def drop(self, *places: int) -> int:
+        """Leave entries out; return where the first of them stood."""
+        for place in sorted(places, reverse=True):
+            del self.entries[place]
+        return min(places)
+
+    def cut(self, size: int) -> int:
+        del self.entries[size:]
+        return size - 1
+
+    def swap(self, one: int, other: int) -> int:
+        """Let two entries change places: each gets the time and the epoch of the place it comes to."""
+        first, second = self.entries[one], self.entries[other]
+        times = [{name: entry[name] for name in ("timeMs", "epoch")} for entry in (first, second)]
+        self.entries[one], self.entries[other] = second | times[0], first | times[1]
+        return one
+
+    def again(self, place: int, to: int | None = None) -> int:
+        """Write an entry a second time, at the end unless said otherwise."""
+        to = len(self.entries) if to is None else to
+        self.entries.insert(to, json.loads(json.dumps(self.entries[place])) | {"seq": -1})
+        self.edit(to, timeMs=max(self.entries[to]["timeMs"], self.entries[to - 1]["timeMs"]))
+        return to
+
+    def invent(self, kind: str, to: int | None = None, **members: Any) -> int:
+        """Write an entry that the gateway causes itself, at the end unless said otherwise."""
+        to = len(self.entries) if to is None else to
+        common = {name: self.entries[to - 1][name] for name in COMMON if name in self.entries[to - 1]}
+        common |= dict.fromkeys(("actor", "principal", "onBehalfOf"), "gateway")
+        common = {name: value for name, value in common.items() if name not in ("custody", "request")}
+        self.entries.insert(to, common | {"type": f"tallystick/{kind}/1", "seq": -1} | members)
+        return to
+
+    def answer(self, ask: Ask, kind: str, **members: Any) -> int:
+        """Write an entry with a genuine request as its evidence, at the end; `members` may replace common ones."""
+        evidence, text = ask.headers(), ask.body.decode()
+        request = {
+            "method": ask.method,
+            "authority": ask.authority,
+            "path": ask.path,
+            "query": ask.query,
+            "contentType": ask.content_type,
+            "idempotencyKey": ask.idempotency_key,
+            "anchor": ask.anchor,
+            "body": text,
+            "signatureInput": evidence["signature-input"],
+            "signature": evidence["signature"].split(":")[1],
+        }
+        place = self.invent(kind, request=request)
+        who = self.house.last() if ask.key.did == self.house.last()["actor"] else _who(self.house, ask.key.did)
+        sides = {name: who[name] for name in ("actor", "principal", "onBehalfOf")}
+        return self.edit(place, **{"timeMs": self.house.t_ms, **sides, **members})
+
+    def sign(self, ask: Ask) -> Ask:
+        """Return a request as its signer signs it now, who has pinned entry 0."""
+        return self.house.anchored(self.house.now(ask))
+
+    # --- a core that believes something else ---
+
+    def forget(self, *prefixes: str) -> None:
+        """The gateway's records with these beginnings are gone."""
+        gone = [key for key in self.house.shelf.records if key.startswith(prefixes)]
+        assert gone, prefixes
+        for key in gone:
+            del self.house.shelf.records[key]
+
+    def record(self, key: str) -> Any:
+        return self.house.shelf.records[key]
+
+    def pretend(self, key: str, **changes: Any) -> None:
+        """A record of the gateway says something else."""
+        self.copy(key, key, **changes)
+
+    def copy(self, key: str, other: str, **changes: Any) -> None:
+        """The gateway has a record `other` like another one but for `changes`."""
+        self.house.shelf.records[other] = self.record(key)._replace(**changes)
+
+    def recall(self, records: Mapping[str, Record]) -> None:
+        """The gateway goes on from records of an earlier moment."""
+        self.house.shelf.records.update(records)
+
+    def go_on(self, act: Callable[[House], object]) -> int:
+        """Let the real core act on what it now believes; return the place of the first entry that comes of it."""
+        act(self.house)
+        return self.read()
+
+    # --- sealing ---
+
+    def leaves(self) -> list[bytes]:
+        """Return the bytes of all entries: places, what the gateway cites by place, chain and genesis made good."""
+        moved = {entry["seq"]: place for place, entry in enumerate(self.entries) if entry["seq"] >= 0}
+        previous, genesis, leaves = maker.ZEROS, maker.ZEROS, list[bytes]()
+        for place, entry in enumerate(self.entries):
+            whole = _cited(entry, moved) | {"seq": place, "prev": previous, "genesis": genesis}
+            leaves.append(maker.canonical(whole))
+            previous = hashlib.sha256(leaves[-1]).hexdigest()
+            genesis = genesis if place else maker.leaf_hash(leaves[0]).hex()
+        return leaves
+
+
+def _who(house: House, did: str) -> Json:
+    """Return how the entries of an actor name it, by the last one it has; of a stranger as of an agent of op."""
+    found = [entry for entry in map(json.loads, house.leaves) if entry["actor"] == did]
+    return found[-1] if found else {"actor": did, "principal": did, "onBehalfOf": did_of("op")}
+
+
+def _cited(value: Any, moved: Mapping[int, int]) -> Any:
+    """Return a value with the places it cites as they are now; what others signed stays as they signed it."""
+    if isinstance(value, list):
+        return [_cited(part, moved) for part in value]
+    if not isinstance(value, dict) or "signature" in value:
+        return value
+    return {name: _cited_member(name, part, moved) for name, part in value.items()}
+
+
+def _cited_member(name: str, value: Any, moved: Mapping[int, int]) -> Any:
+    if isinstance(value, int) and (name.endswith("Seq") or name == "batch"):
+        return moved.get(value, value)
+    if name in _IDS and isinstance(value, str) and value[1:].isdecimal():
+        return f"{value[0]}{moved.get(int(value[1:]), value[1:])}"
+    return _cited(value, moved)
+
+
+@dataclass(frozen=True)
+class Lie:
+    """`tell` falsifies the honest ledger of `story` and returns the place where it must be found, -1 for nowhere.
+
+    The finding is `code`, which breaks `clause` of docs/protocol.md; `also` are codes that necessarily come with it.
+    `did` says in a sentence what the gateway did.
+    """
+
+    name: str
+    did: str
+    story: Story
+    tell: Callable[[Telling], int]
+    code: str
+    clause: str
+    also: tuple[str, ...] = ()
+    exit_code: int = 1
+    is_tiles: bool = False  # written as a tile directory
+
+
+def tiles(leaves: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
+    """Return the files of a tile directory of at most 256 entries, by path."""
+    bundle = b"".join(len(leaf).to_bytes(2, "big") + leaf for leaf in leaves)
+    assert len(leaves) <= 256
+    part = "tile/entries/000" if len(leaves) == 256 else f"tile/entries/000.p/{len(leaves)}"
+    return {"checkpoint": checkpoint, part: bundle}
+
+
+def sealed(leaves: list[bytes]) -> maker.Ledger:
+    """Return a ledger of these leaves that the gateway's own keys can sign."""
+    return maker.Ledger(leaves=leaves)

@@ -1,0 +1,100 @@
+"""Every lie of the cheating gateway is found by the real command, where it was told; its honest twin passes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lies.kit import Lie, Story, Telling, sealed, tiles
+from tests.lies.table import LIES, PAGE, page
+from tests.verifier import maker
+
+ROOT = Path(__file__).resolve().parents[2]
+STORIES = tuple(dict.fromkeys(lie.story for lie in LIES))
+
+
+def verify(folder: Path, files: dict[str, bytes], *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Write files and run the verifier on them as anybody would; return its exit code and its report."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    command = [sys.executable, "-m", "verifier", *arguments, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert done.stderr == b"", done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, report
+
+
+def audit(
+    folder: Path, leaves: list[bytes], honest: list[bytes], held: bytes | None = None, *, is_tiles: bool = False
+) -> tuple[int, dict[str, Any]]:
+    """Have a ledger judged by who has pinned the root and got its key document before the lie."""
+    told = sealed(leaves)
+    files = {"keys": sealed(honest).keys(), **({} if held is None else {"held": held})}
+    if is_tiles:
+        files |= {f"ledger/{name}": content for name, content in tiles(leaves, told.checkpoint()).items()}
+    else:
+        files["ledger"] = told.export()
+    pins = ["--root", maker.root_vkey(), "--keys", str(folder / "keys")]
+    pins += [] if held is None else ["--checkpoint", str(folder / "held")]
+    return verify(folder, files, "ledger", str(folder / "ledger"), *pins)
+
+
+def findings(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the findings that are more than remarks."""
+    return [finding for finding in report["findings"] if finding["outcome"] != "valid"]
+
+
+@cache
+def honest_leaves(story: Story) -> tuple[bytes, ...]:
+    return tuple(story().leaves)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)
+def test_the_lie_is_found_where_it_was_told(lie: Lie, tmp_path: Path) -> None:
+    telling = Telling(lie.story())
+    honest = list(telling.house.leaves)
+    place = lie.tell(telling)
+    exit_code, report = audit(tmp_path, telling.leaves(), honest, telling.held, is_tiles=lie.is_tiles)
+    found = findings(report)
+    first = found[0]
+    assert (exit_code, first["code"], first["clause"]) == (lie.exit_code, lie.code, lie.clause)
+    assert first["seq"] == (None if place < 0 else place)
+    assert {finding["code"] for finding in found} == {lie.code, *lie.also}
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_the_honest_ledger_passes_without_a_finding(story: Story, tmp_path: Path) -> None:
+    leaves = list(honest_leaves(story))
+    held = sealed(leaves).checkpoint()
+    exit_code, report = audit(tmp_path, leaves, leaves, held)
+    assert (exit_code, findings(report)) == (0, [])
+    assert report["completeness"] == f"to size {len(leaves)} of the given checkpoint"
+
+
+def test_an_honest_tile_directory_passes_too(tmp_path: Path) -> None:
+    leaves = list(honest_leaves(STORIES[0]))
+    exit_code, report = audit(tmp_path, leaves, leaves, is_tiles=True)
+    assert (exit_code, findings(report)) == (0, [])
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_sealing_changes_no_byte_of_what_is_honest(story: Story) -> None:
+    house = story()
+    assert Telling(house).leaves() == house.leaves
+
+
+def test_no_lie_is_told_twice() -> None:
+    assert [name for name, count in Counter(lie.name for lie in LIES).items() if count > 1] == []
+    assert len(LIES) >= 45
+
+
+def test_the_page_of_the_lies_equals_the_table() -> None:
+    assert PAGE.read_text("utf-8") == page(), "run `python -m tests.lies.table`"
