@@ -81,7 +81,7 @@ class Auditor:
         reading = Reading(self._audit, source)
         if self.size and source.origin != self._audit.origin:
             return unreadable(
-                "ledger", f"the saved position is of {self._audit.origin}, not {source.origin}", "position"
+                "ledger", f"the saved position is of {self._audit.origin}, not {source.origin}", "position_refused"
             )
         self._audit.origin = source.origin
         try:

@@ -65,7 +65,6 @@ class Folder:
         """Save a position that a checkpoint of the log confirms."""
         if audit.tree.size:
             self._write(audit, _POSITION)
-            self.fall_back()
 
     def fall_back(self) -> None:
         """Forget what is on the way."""
@@ -82,6 +81,8 @@ class Folder:
             self._bytes = write_position(file, audit)
             file.flush()
             os.fsync(file.fileno())
+        if name == _POSITION:
+            self.fall_back()  # before, so that the file that is looked at first is never the older one
         new.replace(self._path / name)
         _sync_folder(self._path)
         self._saved_at = audit.tree.size
