@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from random import Random
@@ -15,6 +15,7 @@ from gateway.core import (
     batch,
     breaking,
     handover,
+    key,
     lease,
     operator,
     scheme,
@@ -37,10 +38,10 @@ from gateway.core.state import (
     encode_record,
     terms_of,
 )
-from tests.core.requests import ENROLLER, NOW_MS, ORIGIN, Ask, add, anchor_text, did_of
+from tests.core.requests import ENROLLER, NOW_MS, ORIGIN, Ask, add, anchor_text, did_of, key_of
 from verifier.entries import Leaf, parse_leaf
 from verifier.evidence import check_command, check_evidence
-from verifier.note import make_vkey
+from verifier.note import VerifierKey, make_vkey
 from verifier.wire import encode_canonical
 
 DECIDERS: dict[str, ActionDecide] = {
@@ -56,6 +57,9 @@ DECIDERS: dict[str, ActionDecide] = {
     "scheme.set": scheme.set_scheme,
     "operator.add": operator.add,
     "operator.remove": operator.remove,
+    "key.announce": key.announce,
+    "key.retire": key.retire,
+    "key.compromise": key.compromise,
     "agent.add": agent.add,
     "agent.remove": agent.remove,
     "apikey.issue": apikey.issue,
@@ -100,6 +104,11 @@ class Shelf:
                 self.records[key] = decode_record(key, encode_record(record))
 
 
+def vkey_of(purpose: str, name: str) -> VerifierKey:
+    """Return the key of a name as the ledger knows a key of this purpose."""
+    return make_vkey(ORIGIN if purpose == "log" else f"{ORIGIN}/{purpose}", key_of(name).public_key)
+
+
 def is_running(timed: Timed) -> bool:
     """Say whether time still does something to it: nothing more to a session that has ended."""
     return not isinstance(timed, Session) or timed.is_open
@@ -108,7 +117,14 @@ def is_running(timed: Timed) -> bool:
 class Book:
     """A ledger opened with one operator (`op`) and the agents A to D enrolled, unless said otherwise."""
 
-    def __init__(self, agents: Sequence[str] = ("A", "B", "C", "D"), parameters: Parameters | None = None) -> None:
+    def __init__(
+        self,
+        agents: Sequence[str] = ("A", "B", "C", "D"),
+        parameters: Parameters | None = None,
+        following: Mapping[str, str] | None = None,
+    ) -> None:
+        """`following` names, by purpose, the keys that entry 0 commits to."""
+        self.following = following or {}
         self.shelf = Shelf()
         self.leaves: list[bytes] = []
         self.head: Head | None = None
@@ -121,10 +137,10 @@ class Book:
             self.play(OPENED_MS, add("op", name, OPENED_MS))
 
     def opening(self) -> Opening:
-        log = make_vkey(ORIGIN, bytes.fromhex("26b40b8f93fff3d897112f7ebc582b232dbd72517d082fe83cfb30ddce43d1bb"))
+        keys = {purpose: vkey_of(purpose, purpose).vkey for purpose in ("log", "receipt")}
         return Opening(
-            root=make_vkey(f"{ORIGIN}/root", log.public_key).vkey,
-            keys=(f"log {log.vkey} 0 - active",),
+            root=vkey_of("root", "root").vkey,
+            keys=tuple(f"{purpose} {vkey} 0 - active" for purpose, vkey in keys.items()),
             operators=(did_of("op"),),
             enroller=did_of(ENROLLER),
             authorities=("127.0.0.1:8443", "gateway.example"),
@@ -132,6 +148,9 @@ class Book:
             is_dev=False,
             unicode_version="14.0.0",
             parameters=self.parameters,
+            next_keys={
+                purpose: hashlib.sha256(key_of(name).public_key).hexdigest() for purpose, name in self.following.items()
+            },
         )
 
     def build(

@@ -15,6 +15,7 @@ from typing import Any
 
 from gateway.core.intake import RawRequest, SignedRequest, intake
 from keys.signing import SigningKey
+from verifier.note import Note, encode_note, make_vkey, signature_line
 
 ORIGIN = "gateway.example/main"
 AUTHORITY = "gateway.example"
@@ -44,6 +45,9 @@ PATHS = {
     "session.open": "/api/v1/acp/sessions",
     "session.beat": "/api/v1/acp/sessions/beat",
     "session.close": "/api/v1/acp/sessions/close",
+    "key.announce": "/api/v1/acp/keys/announce",
+    "key.retire": "/api/v1/acp/keys/retire",
+    "key.compromise": "/api/v1/acp/keys/compromise",
 }
 COMPONENTS = (
     "@method", "@authority", "@path", "@query", "content-type", "content-digest", "idempotency-key",
@@ -288,6 +292,26 @@ def beat(name: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
 
 def close(name: str, session: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
     return ask("session.close", name, at_ms, session=did_of(session), **members)
+
+
+def key_note(
+    verb: str, purpose: str, name: str, genesis: str, /, following: str | None = None, *, by: str = "root",
+    origin: str = ORIGIN,
+) -> str:  # fmt: skip
+    """Return a statement of the root about the key of a name; `following` names the key that must come next."""
+    spoken = origin if purpose == "log" else f"{origin}/{purpose}"
+    last = ""
+    if verb == "announce":
+        last = " -" if following is None else f" {hashlib.sha256(key_of(following).public_key).hexdigest()}"
+    what = f"{verb} {purpose} {make_vkey(spoken, key_of(name).public_key).vkey}{last}"
+    text = f"tallystick-key/v1\norigin {origin}\ngenesis {genesis}\n{what}\n"
+    line = signature_line(make_vkey(f"{origin}/root", key_of(by).public_key), key_of(by).sign(text.encode()))
+    return encode_note(Note(text, (line,))).decode()
+
+
+def state_key(name: str, verb: str, note: str, /, at_ms: int = NOW_MS) -> Ask:
+    """Ask in the name of an operator for what the root states."""
+    return ask(f"key.{verb}", name, at_ms, statement=note)
 
 
 def batch(name: str, /, *commands: Ask, at_ms: int = NOW_MS, **members: Any) -> Ask:

@@ -27,8 +27,16 @@ def note(signer: str = "log", origin: str = ORIGIN, times: int = 1, signed_text:
 
 
 def test_our_own_signature_opens_a_checkpoint() -> None:
-    opened = open_own_checkpoint(note(), LOG)
+    opened = open_own_checkpoint(note(), [LOG])
     assert (opened.origin, opened.size, opened.root) == (ORIGIN, 9, ROOT)
+
+
+def test_one_of_our_keys_is_enough_and_none_is_none() -> None:
+    other = make_vkey(ORIGIN, key_of("other").public_key)
+    assert open_own_checkpoint(note(), [other, LOG]).size == 9
+    for keys in ([], [other]):
+        with pytest.raises(Malformed):
+            open_own_checkpoint(note(), keys)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +56,11 @@ def test_our_own_signature_opens_a_checkpoint() -> None:
 )
 def test_a_claim_without_our_signature_is_malformed_and_proves_nothing(unverified_bytes: bytes) -> None:
     with pytest.raises(Malformed):
-        open_own_checkpoint(unverified_bytes, LOG)
+        open_own_checkpoint(unverified_bytes, [LOG])
 
 
 def test_a_contradiction_is_another_root_or_a_size_we_never_reached() -> None:
-    opened = open_own_checkpoint(note(), LOG)
+    opened = open_own_checkpoint(note(), [LOG])
     assert not is_contradiction(opened, ROOT)
     assert is_contradiction(opened, hashlib.sha256(b"ours").digest())
     assert is_contradiction(opened, None)
@@ -61,7 +69,7 @@ def test_a_contradiction_is_another_root_or_a_size_we_never_reached() -> None:
 def disputed_book() -> Book:
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=5_000))
-    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), LOG))])
+    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), [LOG]))])
     return book
 
 
@@ -69,7 +77,7 @@ def test_a_dispute_is_on_record_once_with_its_proof() -> None:
     book = disputed_book()
     assert own_members(book.leaf(6)) == {"checkpoint": note().decode(), "size": 9, "root": encode_base64(ROOT)}
     assert book.shelf.get(DISPUTE_KEY) == Dispute(6)
-    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), LOG))])
+    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), [LOG]))])
     assert len(book.leaves) == 7
     book.audit()
 

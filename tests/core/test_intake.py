@@ -322,7 +322,7 @@ def test_an_enrolment_that_the_new_key_proved_passes() -> None:
 
 def test_every_code_of_the_table_has_a_case() -> None:
     cases = {code for *_, code in REJECTED} | {code for *_, code in BROUGHT}
-    assert cases == set(REJECTIONS) - {"token_invalid"}
+    assert cases == set(REJECTIONS) - {"token_invalid", "key_statement_invalid", "key_unready"}  # the desk's
 
 
 def test_only_a_batch_may_be_longer_than_other_bodies() -> None:

@@ -28,12 +28,14 @@ from tests.core.requests import (
     did_of,
     enrol,
     issue,
+    key_note,
     release,
     remove,
     remove_operator,
     renew,
     revoke,
     set_scheme,
+    state_key,
     transfer,
 )
 from verifier.checkpoint import parse_checkpoint
@@ -454,7 +456,49 @@ def lining(word: Callable[..., Ask]) -> list[Rung]:
     ]  # fmt: skip
 
 
+def stated(verb: str, purpose: str, name: str, following: str | None = None, by: str = "op") -> Callable[[Scene], Ask]:
+    """Return a rung's request for what the root states about a key."""
+
+    def request(one: Scene) -> Ask:
+        return state_key(by, verb, key_note(verb, purpose, name, one.imprint.genesis, following))
+
+    return request
+
+
+def after(first: Callable[[Scene], Ask], then: Callable[[Scene], Ask]) -> Callable[[Scene], Ask]:
+    """Return a rung that does something that is granted before it asks."""
+
+    def request(one: Scene) -> Ask:
+        assert "error" not in one.say(first(one)).value
+        return then(one)
+
+    return request
+
+
+def announcing() -> list[Rung]:
+    second, third = stated("announce", "log", "log 2", "log 3"), stated("announce", "log", "log 3")
+    return [
+        (stated("announce", "log", "receipt", by="A"), "operator_required"),
+        (stated("announce", "log", "receipt"), "key_known"),
+        (after(second, stated("announce", "log", "log 4")), "key_not_committed"),
+        (third, "key_overlap"),
+        (after(stated("retire", "log", "log"), third), ""),
+    ]
+
+
+def ending(verb: str) -> list[Rung]:
+    return [
+        (stated(verb, "receipt", "log", by="A"), "operator_required"),
+        (stated(verb, "receipt", "log"), "key_unknown"),
+        (stated(verb, "receipt", "receipt"), "key_last"),
+        (after(stated("announce", "receipt", "receipt 2"), stated(verb, "receipt", "receipt")), ""),
+    ]
+
+
 LADDERS: dict[str, list[Rung]] = {
+    "announce a key": announcing(),
+    "retire a key": ending("retire"),
+    "disown a key": ending("compromise"),
     "acquire": acquiring(),
     "acquire and wait": waiting(),
     "extend": extending(),

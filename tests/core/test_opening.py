@@ -7,13 +7,19 @@ from gateway.core.state import (
     ENROLLER_KEY,
     HOLIDAY_KEY,
     OPERATORS_KEY,
+    ROOT_KEY,
     Counter,
     Enroller,
+    Keys,
+    LedgerKey,
     Operator,
     Parameters,
+    Root,
+    key_in_ledger,
+    keys_key,
     operator_key,
 )
-from tests.core.book import OPENED_MS, Book, own_members
+from tests.core.book import OPENED_MS, Book, own_members, vkey_of
 from tests.core.requests import ENROLLER, NOW_MS, did_of
 from verifier.entries import PARAMETER_DEFAULTS
 
@@ -40,6 +46,15 @@ def test_entry_0_fixes_everything_that_decisions_depend_on() -> None:
         operator_key(did_of("op")): Operator(did_of("op")),
         OPERATORS_KEY: Counter(1),
         ENROLLER_KEY: Enroller(did_of(ENROLLER)),
+        ROOT_KEY: Root(vkey_of("root", "root").vkey),
+        **{
+            key: record
+            for purpose in ("log", "receipt")
+            for key, record in (
+                (key_in_ledger(did_of(purpose)), LedgerKey(purpose, vkey_of(purpose, purpose).vkey, 0)),
+                (keys_key(purpose), Keys(purpose, (vkey_of(purpose, purpose).vkey,), None)),
+            )
+        },
     }
 
 
