@@ -97,11 +97,11 @@ class Shelf:
         return [record for key, record in self.records.items() if key.startswith(prefix)]
 
     def apply(self, batch: Batch) -> None:
-        for key, record, _ in batch.changes:
+        for place, record, _ in batch.changes:
             if record is None:
-                self.records.pop(key, None)
+                self.records.pop(place, None)
             else:
-                self.records[key] = decode_record(key, encode_record(record))
+                self.records[place] = decode_record(place, encode_record(record))
 
 
 def vkey_of(purpose: str, name: str) -> VerifierKey:
