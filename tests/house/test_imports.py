@@ -81,6 +81,7 @@ RULES = (
     rule("gateway.config", 4),
     rule("gateway.actions", 4),
     rule("gateway.ledger", 5, "orjson", also=("gateway.ledger",)),
+    rule("gateway.ledger.witness_http", 5, "aiohttp", "yarl", also=("gateway.ledger",)),
     rule("gateway.service", 5, "orjson", also=("gateway.ledger",)),
     rule("gateway.bearer", 5, also=("gateway.ledger", "gateway.service")),
     # Both ends of MCP use it: the door of the gateway, and the bridge on a machine that has the client's packages only.
