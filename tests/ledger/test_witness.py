@@ -20,7 +20,7 @@ from gateway.ledger.witness_ask import ALARMS, Tree
 from gateway.ledger.witness_http import ANSWER_BYTES_MAX, Answer, Unanswered
 from tests.core.requests import NOW_MS, ORIGIN, key_of
 from tests.ledger.witness_fake import FakeWeb, FakeWitness, policy_of
-from tests.world import Engine, World, signer_of
+from tests.world import Engine, Fault, World, signer_of
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.keyring import Keyring
 from verifier.note import cosignature_time_s
@@ -88,16 +88,21 @@ class Scene:
             self.count += 1
             await self.world.acquire("A", f"repo:{self.count}")
 
-    @property
-    def newest(self) -> Checkpoint | None:
-        found = self.witnessing.newest
-        return None if found is None else parse_checkpoint(found.note)
+    def size(self) -> int:
+        """How far the newest note reaches; 0 without one."""
+        return 0 if self.witnessing.newest is None else self.witnessing.newest.size
+
+    def newest(self) -> Checkpoint:
+        assert self.witnessing.newest is not None, "the quorum was met"
+        return parse_checkpoint(self.witnessing.newest.note)
 
     def level(self) -> str:
         """What the real verifier says of the newest note, with the gateway's own policy pinned."""
-        assert self.newest is not None
         keyring = Keyring(self.world.keyring.root, self.world.keyring.document, parse_policy(self.policy))
-        return check_signers(self.newest, keyring).level
+        return check_signers(self.newest(), keyring).level
+
+    def is_overdue(self) -> bool:
+        return self.witnessing.is_overdue
 
     def is_disputed(self) -> bool:
         return self.world.sequencer.view.get(DISPUTE_KEY) is not None
@@ -134,9 +139,9 @@ async def test_the_newest_confirmed_checkpoint_is_cosigned_by_everybody_who_answ
     async with scene(tmp_path) as place:
         await place.grow(3)
         size = place.world.sequencer.confirmed.size
-        assert place.newest is None and place.witnessing.lag_entries == size
+        assert place.size() == 0 and place.witnessing.lag_entries == size
         await place.play()
-        assert place.newest is not None and place.newest.size == size
+        assert place.size() == size
         assert place.level() == "witnessed 3/3"
         assert [one.size for one in place.witnesses] == [size] * 3
         assert place.witnessing.figures("size") == {"w1": size, "w2": size, "w3": size}
@@ -147,7 +152,7 @@ async def test_each_further_checkpoint_comes_with_the_proof_from_what_that_witne
         for _ in range(5):
             await place.grow(7)
             await place.play(seconds=2)
-        assert place.newest is not None and place.newest.size == place.world.sequencer.confirmed.size
+        assert place.size() == place.world.sequencer.confirmed.size
         assert [body.split(b"\n")[0] for body in place["w1"].bodies][:2] == [b"old 0", b"old %d" % 13]
         assert all(not one.script and place.witnessing.figures("failures")[one.name] == 0 for one in place.witnesses)
 
@@ -180,20 +185,21 @@ async def test_a_quiet_ledger_is_cosigned_again_so_that_its_newest_time_is_fresh
     async with scene(tmp_path) as place:
         await place.grow()
         await place.play(seconds=5)
-        assert place.newest is not None
-        size, before = place.newest.size, cosignature_time_s(place.newest.note.lines[-1])
+        assert place.size()
+        size, before = place.size(), cosignature_time_s(place.newest().note.lines[-1])
         asked = len(place["w1"].bodies)
         await place.play(seconds=REFRESH_MS // 1_000)
-        assert place.newest.size == size
+        assert place.size() == size
         assert len(place["w1"].bodies) == asked + 1
-        assert cosignature_time_s(place.newest.note.lines[-1]) >= before + REFRESH_MS // 1_000 - 2
+        assert cosignature_time_s(place.newest().note.lines[-1]) >= before + REFRESH_MS // 1_000 - 2
         assert place.level() == "witnessed 3/3"
 
 
 async def test_nothing_is_submitted_that_was_not_committed_and_signed(tmp_path: Path) -> None:
     async with scene(tmp_path) as place:
-        for fault in ("lost", "kept", "busy"):
-            place.world.store.plan.append(("commit", fault))  # type: ignore[arg-type]  # names of faults
+        faults: tuple[Fault, ...] = ("lost", "kept", "busy")
+        for fault in faults:
+            place.world.store.plan.append(("commit", fault))
             await asyncio.gather(place.grow(), place.play(), return_exceptions=True)
             await place.play(seconds=2)
         for body in place["w1"].bodies:
@@ -211,9 +217,9 @@ async def test_a_quorum_goes_by_groups(tmp_path: Path) -> None:
             place[name].script.append(Unanswered("down"))
         await place.grow()
         await place.play()
-        assert place.newest is None, "two of one group are not two groups"
+        assert place.size() == 0, "two of one group are not two groups"
         await place.play(seconds=2)
-        assert place.newest is not None and place.level() == "witnessed 4/4"
+        assert place.level() == "witnessed 4/4"
 
 
 # -- slow and dead -----------------------------------------------------------------------------------------------------
@@ -225,7 +231,7 @@ async def test_a_slow_witness_holds_up_no_decision_and_no_other_witness(tmp_path
         for _ in range(5):
             await place.grow()
             await place.play(seconds=1)
-        assert place.newest is not None and place.newest.size >= place.world.sequencer.confirmed.size - 2
+        assert place.size() >= place.world.sequencer.confirmed.size - 2
         assert place.level() == "witnessed 2/3"
         assert place["w3"].bodies == []
 
@@ -235,16 +241,16 @@ async def test_the_late_line_of_a_slow_witness_is_added_to_the_newest_note_and_t
         event = place.web.held["w3"] = asyncio.Event()
         await place.grow()
         await place.play()
-        assert place.newest is not None and place.level() == "witnessed 2/3"
-        first = place.newest.size
+        assert place.level() == "witnessed 2/3"
+        first = place.size()
         await place.grow()
         event.set()
         del place.web.held["w3"]
         await place.play()
-        assert place.newest.size == first and place.level() == "witnessed 3/3"
+        assert place.size() == first and place.level() == "witnessed 3/3"
         place.web.held["w3"] = asyncio.Event()
         await place.play(seconds=2)
-        newer = place.newest.size
+        newer = place.size()
         assert newer > first and place.level() == "witnessed 2/3"
 
 
@@ -272,9 +278,9 @@ async def test_a_slow_quorum_gets_on_with_one_checkpoint_after_the_other(tmp_pat
         event.set()
         del place.web.held["w2"]
         await place.play()
-        assert place.newest is not None and place.newest.size == first
+        assert place.size() == first
         await place.play(seconds=1)
-        assert place.newest.size > first
+        assert place.size() > first
 
 
 async def test_what_does_not_answer_is_asked_ever_more_slowly_and_again_at_once_when_it_is_back(
@@ -320,11 +326,11 @@ async def test_an_answer_that_settles_nothing_is_tried_again_when_it_asks_for_th
         place["w1"].script.append(answer)
         await place.grow()
         await place.play()
-        assert place.newest is None and place.witnessing.figures("failures") == {"w1": 1}
+        assert place.size() == 0 and place.witnessing.figures("failures") == {"w1": 1}
         await place.play(seconds=pause_s - 1) if pause_s > 1 else None
         assert len(place["w1"].bodies) == 1
         await place.play(seconds=1)
-        assert place.newest is not None and place.witnessing.figures("alarm") == {"w1": 0}
+        assert place.size() and place.witnessing.figures("alarm") == {"w1": 0}
 
 
 # -- alarms ------------------------------------------------------------------------------------------------------------
@@ -351,7 +357,7 @@ async def test_what_a_person_must_look_at_is_said_once_and_not_retried_blindly(
         assert len(witness.bodies) == 2
         place.world.clock.advance(ALARM_REST_MS)
         await place.play()
-        assert place.newest is not None and place.witnessing.figures("alarm") == {"w1": 0}
+        assert place.size() and place.witnessing.figures("alarm") == {"w1": 0}
 
 
 def forged(witness: FakeWitness, body: bytes, kind: str) -> Answer:
@@ -387,7 +393,7 @@ async def test_a_line_that_the_pinned_key_did_not_make_never_counts(tmp_path: Pa
         witness.script.append(lambda _, body: forged(witness, body, kind))
         await place.grow()
         await place.play()
-        assert place.newest is not None and place.level() == "witnessed 1/2"
+        assert place.level() == "witnessed 1/2"
         assert place.witnessing.figures("alarm") == {"w1": 1, "w2": 0}
 
 
@@ -403,7 +409,7 @@ async def test_lines_of_others_beside_the_witnesss_own_are_ignored(tmp_path: Pat
         await place.grow()
         await place.play()
         assert place.level() == "witnessed 1/1"
-        assert place.newest is not None and "other" not in place.newest.note.lines[-1].name
+        assert place.size() and "other" not in place.newest().note.lines[-1].name
 
 
 @pytest.mark.parametrize("off_s", [-7, -3_600, 31, 86_400])
@@ -414,8 +420,8 @@ async def test_a_line_of_a_wrong_clock_is_left_out_because_it_would_convict_our_
         place["w1"].time_ms = lambda: place.world.clock.wall + 1_000 * off_s
         await place.grow()
         await place.play(seconds=3)
-        assert place.newest is not None
-        assert [line.name for line in place.newest.note.lines] == [ORIGIN, "witness.example/w2"]
+        assert place.size()
+        assert [line.name for line in place.newest().note.lines] == [ORIGIN, "witness.example/w2"]
         assert place.witnessing.figures("failures")["w1"] > 0
 
 
@@ -438,7 +444,7 @@ async def test_a_witness_that_knows_more_than_we_remember_says_so_and_is_asked_o
         await place.restart()
         await place.grow(2)
         await place.play()
-        assert place.newest is not None and place.newest.size == place.world.sequencer.confirmed.size
+        assert place.size() == place.world.sequencer.confirmed.size
         assert place.witnessing.figures("failures") == {"w1": 0}
 
 
@@ -464,7 +470,7 @@ async def test_a_smaller_size_than_it_had_is_believed_for_it_can_only_cost_a_pro
         witness.size, witness.root = size, load_edge(place.world.store.honest, size).root
         await place.grow()
         await place.play(seconds=2)
-        assert place.newest is not None and place.newest.size == place.world.sequencer.confirmed.size
+        assert place.size() == place.world.sequencer.confirmed.size
 
 
 # -- a second history --------------------------------------------------------------------------------------------------
@@ -523,7 +529,7 @@ async def test_what_our_own_key_did_not_sign_stops_nothing(tmp_path: Path, shown
         witness.script.extend([Answer(409, b"500\n"), Answer(422, b"")])
         await place.play(seconds=5)
         assert not place.is_disputed() and place.witnessing.contradictions == 0
-        assert place.newest is not None and place.level() == "witnessed 1/2", "and the others go on"
+        assert place.level() == "witnessed 1/2", "and the others go on"
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------
@@ -583,14 +589,14 @@ async def test_entries_that_no_quorum_has_seen_for_too_long_are_an_alarm_and_its
         place["w1"].script.extend(Unanswered("down") for _ in range(9))
         await place.grow()
         await place.play(seconds=OVERDUE_MS // 1_000)
-        assert not place.witnessing.is_overdue
+        assert not place.is_overdue()
         await place.play(seconds=2)
-        assert place.witnessing.is_overdue and place.witnessing.lag_entries == 1
+        assert place.is_overdue() and place.witnessing.lag_entries == 1
         assert OVERDUE_MS < place.witnessing.lag_ms <= OVERDUE_MS + 3_000
         await place.play(seconds=30)
         place["w1"].script.clear()
         await place.play(seconds=2 * BACKOFF_MS_MAX // 1_000)
-        assert not place.witnessing.is_overdue and place.witnessing.lag_ms <= ROUND_MS
+        assert not place.is_overdue() and place.witnessing.lag_ms <= ROUND_MS
         said = [row.getMessage() for row in caplog.records if "quorum" in row.getMessage()]
         assert len(said) == 2 and "no quorum" in said[0] and "overdue" in said[1]
 
@@ -601,7 +607,7 @@ async def test_a_busy_ledger_that_is_witnessed_all_the_time_is_never_overdue(tmp
             await place.grow()
             await place.play(seconds=1)
             assert place.witnessing.lag_ms <= 3 * ROUND_MS
-        assert not place.witnessing.is_overdue
+        assert not place.is_overdue()
 
 
 async def test_running_it_asks_by_itself_and_ends_when_it_is_cancelled(tmp_path: Path) -> None:
@@ -609,7 +615,7 @@ async def test_running_it_asks_by_itself_and_ends_when_it_is_cancelled(tmp_path:
         await place.grow()
         place.web.held["w3"] = asyncio.Event()
         task = asyncio.create_task(place.witnessing.run())
-        while place.newest is None:  # noqa: ASYNC110  # the first turn is at once
+        while not place.size():  # noqa: ASYNC110  # the first turn is at once
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
