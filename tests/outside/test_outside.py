@@ -5,20 +5,16 @@
 
 import base64
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.outside.tools import HERE, build_go, need, peer, peers_python, run
 from tests.system.process import Gateway
-
-GO_SOURCES = Path("/usr/share/gocode")  # where Debian's golang-golang-x-mod-dev puts x/mod
-VERIFY_GO = Path(__file__).with_name("verify.go")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +59,8 @@ def split(folder: Path, vkey: str, receipt_key: str) -> Evidence:
     return files
 
 
-def need(tool: str | None, name: str) -> str:
-    """Return the tool's path; `make outside` sets TALLYSTICK_OUTSIDE=required and then nothing is skipped."""
-    if tool:
-        return tool
-    if os.environ.get("TALLYSTICK_OUTSIDE") == "required":
-        pytest.fail(f"{name} is missing although `make outside` should have installed it")
-    pytest.skip(f"{name} is not installed; run `make outside`")
-
-
-def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, env={**os.environ, **environment}, text=True, capture_output=True, timeout=120, check=False
-    )
-
-
 def test_go_sumdb_verifies_checkpoint_and_inclusion(evidence: Evidence) -> None:
-    go = need(shutil.which("go") if (GO_SOURCES / "src/golang.org/x/mod").is_dir() else None, "Go with x/mod")
-    program = str(evidence.folder / "verify-go")
-    environment = {"GO111MODULE": "off", "GOPATH": str(GO_SOURCES), "GOCACHE": str(evidence.folder / "go-cache")}
-    built = run(go, "build", "-o", program, str(VERIFY_GO), **environment)
-    assert built.returncode == 0, built.stderr
+    program = build_go("verify.go", evidence.folder)
     good = run(program, evidence.vkey, str(evidence.leaf), str(evidence.proof))
     assert (good.returncode, good.stderr) == (0, "")
     assert "is in the tree of size" in good.stdout
@@ -91,10 +68,7 @@ def test_go_sumdb_verifies_checkpoint_and_inclusion(evidence: Evidence) -> None:
 
 
 def test_proofbundle_verifies_the_tlog_proof(evidence: Evidence) -> None:
-    tool = need(
-        shutil.which("proofbundle", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"),
-        "proofbundle",
-    )
+    tool = peer("proofbundle")
 
     def verdict(leaf: Path) -> subprocess.CompletedProcess[str]:
         return run(
@@ -114,15 +88,13 @@ def test_proofbundle_verifies_the_tlog_proof(evidence: Evidence) -> None:
 
 
 def test_securesystemslib_verifies_the_direct_signature_as_dsse(evidence: Evidence) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    python = Path(need(shutil.which("proofbundle", path=path), "the peers' environment")).with_name("python")
     receipt = json.loads((evidence.folder / "receipt.json").read_bytes())
     key = base64.b64decode(evidence.receipt_key.split("+", 2)[2])[1:].hex()
     keyid = receipt["signatures"][0]["keyid"]
 
     def verdict(content: dict[str, object], name: str) -> subprocess.CompletedProcess[str]:
         (evidence.folder / name).write_text(json.dumps(content), "utf-8")
-        return run(str(python), str(Path(__file__).with_name("dsse.py")), str(evidence.folder / name), key, keyid)
+        return run(peers_python(), str(HERE / "dsse.py"), str(evidence.folder / name), key, keyid)
 
     good = verdict(receipt, "dsse.json")
     assert good.returncode == 0, good.stderr
