@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.lies import table_batches, table_evidence, table_leases, table_people, table_service, table_waiting
+from tests.lies import (
+    table_batches,
+    table_evidence,
+    table_leases,
+    table_people,
+    table_receipts,
+    table_service,
+    table_waiting,
+)
 from tests.lies.kit import Lie
+from tests.lies.table_receipts import ReceiptLie
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/lies.md"
 TABLES = (
@@ -28,14 +38,15 @@ ledger beside it. The tests are `tests/lies`, and this page is generated from th
 """
 
 
-def row(lie: Lie) -> str:
+def row(lie: Lie | ReceiptLie) -> str:
     return f"| {lie.name} | {lie.did} | `{lie.code}` | {lie.exit_code} | {lie.clause} |"
 
 
 def page() -> str:
     """Return the text of docs/lies.md."""
     parts = [_HEAD]
-    for title, lies in TABLES:
+    sections: list[tuple[str, Sequence[Lie | ReceiptLie]]] = [*TABLES, ("Receipts", table_receipts.LIES)]
+    for title, lies in sections:
         head = "| lie | what the gateway did | finding | exit | clause |\n| --- | --- | --- | --: | --- |"
         parts.append(f"## {title}\n\n{head}\n" + "\n".join(map(row, lies)) + "\n")
     return "\n".join(parts)

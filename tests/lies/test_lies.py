@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 
 from tests.lies.kit import Lie, Story, Telling, sealed, tiles
 from tests.lies.table import LIES, PAGE, page
+from tests.lies.table_receipts import LIES as RECEIPT_LIES
+from tests.lies.table_receipts import Files, ReceiptLie, ours
 from tests.verifier import maker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,8 +94,30 @@ def test_sealing_changes_no_byte_of_what_is_honest(story: Story) -> None:
     assert Telling(house).leaves() == house.leaves
 
 
+def check(folder: Path, files: Files) -> tuple[int, dict[str, Any]]:
+    """Have a receipt judged, with the other files at hand, by who has pinned the root and the honest key document."""
+    others = [str(folder / name) for name in files if name != "receipt"]
+    pins = ["--root", maker.root_vkey(), "--keys", str(folder / "keys")]
+    more = ["--also", *others] if others else []
+    return verify(folder, {**files, "keys": ours().keys()}, "receipt", str(folder / "receipt"), *pins, *more)
+
+
+@pytest.mark.parametrize("lie", RECEIPT_LIES, ids=lambda lie: lie.name)
+def test_the_lie_told_by_a_receipt_is_found(lie: ReceiptLie, tmp_path: Path) -> None:
+    exit_code, report = check(tmp_path, lie.told())
+    assert exit_code == lie.exit_code
+    assert (lie.code, lie.clause) in [(finding["code"], finding["clause"]) for finding in findings(report)]
+
+
+@pytest.mark.parametrize("honest", dict.fromkeys(lie.honest for lie in RECEIPT_LIES), ids=lambda made: made.__name__)
+def test_the_honest_receipt_passes_without_a_finding(honest: Callable[[], Files], tmp_path: Path) -> None:
+    exit_code, report = check(tmp_path, honest())
+    assert (exit_code, findings(report)) == (0, [])
+
+
 def test_no_lie_is_told_twice() -> None:
-    assert [name for name, count in Counter(lie.name for lie in LIES).items() if count > 1] == []
+    names = Counter([*(lie.name for lie in LIES), *(lie.name for lie in RECEIPT_LIES)])
+    assert [name for name, count in names.items() if count > 1] == []
     assert len(LIES) >= 45
 
 
