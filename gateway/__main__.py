@@ -31,7 +31,7 @@ class Command:
 COMMANDS: Mapping[str, Command] = {
     "init": Command("make a ledger: keys, entry 0, an operator's profile", "gateway", "gateway.administration:init"),
     "serve": Command("run the gateway; --dev makes a throw-away ledger", "gateway", "gateway.administration:serve"),
-    "ledger": Command("export the ledger, back it up, show figures", "gateway", "gateway.administration:ledger"),
+    "ledger": Command("check, export, back up, prune the ledger; figures", "gateway", "gateway.ledger_commands:ledger"),
     "keys": Command("make, show, publish and check keys", "keys", "keys.__main__:main"),
     "agent": Command("make a key, enrol it; add, list and remove agents", "client", "gateway.enrolment:main"),
     "session": Command("act for an agent with a key of a short life", "client", "gateway.client.commands:main", True),

@@ -1,4 +1,4 @@
-"""The operator's commands: `tallystick init | serve | ledger | agent`.
+"""The operator's commands `tallystick init | serve`, and how an operator's command tells what went wrong.
 
 Each function takes the arguments after its name and returns an exit code: 0 done, 1 failed with a sentence on standard
 error that says what to do, 2 wrong usage (argparse).
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import errno
-import json
 import logging
 import socket
 import sqlite3
@@ -20,21 +19,13 @@ from pathlib import Path
 
 import uvloop
 
-from gateway.app import StartError, listen_error
+from gateway.app import listen_error
 from gateway.app import serve as serve_until_stopped
 from gateway.clock import Clock
 from gateway.config import SettingError, Settings, check_parameters, load_settings, settings_from
 from gateway.core.state import Parameters
-from gateway.errors import Busy, Fatal, StoreOwned
-from gateway.export import (
-    ExportError,
-    await_signed,
-    backup,
-    export_file,
-    export_tiles,
-    newer_than,
-    stats,
-)
+from gateway.errors import Busy, Fatal, StartError, StoreOwned
+from gateway.export import ExportError
 from gateway.initialise import (
     DEFAULT_DEV_ORIGIN,
     LEDGER_FILE,
@@ -44,7 +35,6 @@ from gateway.initialise import (
     default_authorities,
     initialise,
 )
-from gateway.store.sqlite import Reader
 from gateway.web import logs
 from gateway.web.limits import UnsafeParser
 from keys.files import KeyFileError
@@ -80,7 +70,7 @@ _ADVICE: Mapping[int, str] = {
 }
 
 
-def _guarded(name: str, run: Callable[[], None]) -> int:
+def guarded(name: str, run: Callable[[], None]) -> int:
     """Return 0, or print what went wrong in a sentence and return 1."""
     try:
         run()
@@ -114,7 +104,7 @@ def init(argv: Sequence[str]) -> int:
     parser.add_argument("--public", action="store_true", help="let everybody read entries and receipts")
     parser.add_argument("--dev", action="store_true", help="a throw-away ledger: public, enrols any key that asks")
     arguments = parser.parse_args(argv)
-    return _guarded("init", lambda: _print_made(_make(arguments, arguments.origin, is_dev=arguments.dev)))
+    return guarded("init", lambda: _print_made(_make(arguments, arguments.origin, is_dev=arguments.dev)))
 
 
 def _add_opening(parser: argparse.ArgumentParser) -> None:
@@ -227,7 +217,7 @@ def serve(argv: Sequence[str]) -> int:
     parser.add_argument("--origin", default=DEFAULT_DEV_ORIGIN, help=f"with --dev: its name ({DEFAULT_DEV_ORIGIN})")
     _add_opening(parser)
     arguments = parser.parse_args(argv)
-    return _guarded("serve", lambda: _serve(arguments))
+    return guarded("serve", lambda: _serve(arguments))
 
 
 def _serve(arguments: argparse.Namespace) -> None:
@@ -268,62 +258,3 @@ def _print_joining(made: Made | None) -> None:
 
 def _join_command(made: Made) -> str:
     return f"tallystick join {made.url} --root @{made.folder}/public/root.vkey"
-
-
-# -- ledger ------------------------------------------------------------------------------------------------------------
-
-
-def ledger(argv: Sequence[str]) -> int:
-    """Copy the ledger out, or show its figures; the gateway may run meanwhile."""
-    parser = argparse.ArgumentParser(
-        prog="tallystick ledger", description="Copy a ledger out, or show its figures; the gateway may run meanwhile."
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="export|backup|stats")
-    export = commands.add_parser("export", help="write what `tallystick-verify ledger` checks")
-    place = export.add_mutually_exclusive_group(required=True)
-    place.add_argument("file", nargs="?", type=Path, metavar="FILE", help="write one file")
-    place.add_argument("--out", type=Path, metavar="FILE", help="write one file; the same as FILE alone")
-    place.add_argument(
-        "--tiles", type=Path, metavar="DIR", help="write a directory of C2SP tiles, or bring it up to date"
-    )
-    copy = commands.add_parser("backup", help="copy the database of a running or stopped gateway")
-    copy.add_argument("file", type=Path, metavar="FILE", help="the copy; must not exist yet")
-    figures = commands.add_parser("stats", help="show figures as JSON")
-    for command in (export, copy, figures):
-        command.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory")
-    arguments = parser.parse_args(argv)
-    return _guarded(f"ledger {arguments.command}", lambda: _LEDGER[arguments.command](arguments))
-
-
-def _export(arguments: argparse.Namespace) -> None:
-    reader = Reader(arguments.data / LEDGER_FILE)
-    try:
-        await_signed(reader)
-        if arguments.tiles:
-            extent = export_tiles(reader, arguments.tiles)
-        else:
-            extent = export_file(reader, arguments.out or arguments.file)
-        newer = newer_than(reader, extent)
-    finally:
-        reader.close()
-    print(f"{extent.size} entries of {extent.origin} written to {arguments.tiles or arguments.out or arguments.file}")
-    if newer:
-        entries = "newer entry is" if newer == 1 else "newer entries are"
-        print(f"{newer} {entries} committed, their checkpoint is not kept yet; run again")
-
-
-def _backup(arguments: argparse.Namespace) -> None:
-    backup(arguments.data / LEDGER_FILE, arguments.file)
-    print(f"copied to {arguments.file}. Without a witness only clients can notice that a restored copy is old.")
-
-
-def _stats(arguments: argparse.Namespace) -> None:
-    database = arguments.data / LEDGER_FILE
-    reader = Reader(database)
-    try:
-        print(json.dumps(stats(reader, database), indent=2))
-    finally:
-        reader.close()
-
-
-_LEDGER: dict[str, Callable[[argparse.Namespace], None]] = {"export": _export, "backup": _backup, "stats": _stats}

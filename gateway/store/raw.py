@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway.errors import Fatal
-from gateway.store.contract import SignedBatch, StoredHead
+from gateway.store.contract import SIGNATURE_BYTES, SignedBatch, StoredHead
 from gateway.store.recent import decode_changes
 from gateway.store.sqlite import own
 
@@ -120,13 +120,32 @@ class RawFile:
 
     def journal(self) -> Iterator[tuple[int, list[RawRecord | str]]]:
         """Yield (number, changes) of each journal row; a deleted record is its key alone. ValueError: malformed."""
+        before: int | None = None
         for number, rows, bodies in self._db.execute("SELECT number, rows, bodies FROM journal ORDER BY number"):
+            if before is not None and number != before + 1:
+                raise ValueError(f"rows of the journal are missing before {number}")
+            before = number
             yield number, [_change(*change) for change in _decoded(number, rows, bodies)]
 
     def table(self) -> Iterator[RawRecord]:
         """Yield the rows of the table of records, in order of key."""
         for row in self._db.execute("SELECT key, value, due_ms FROM record ORDER BY key"):
             yield RawRecord(*row)
+
+    def records(self) -> Iterator[RawRecord]:
+        """Yield each record once: what the journal says last, else what the table says. Inside `moment`."""
+        newest: dict[str, RawRecord | str] = {}
+        for _, changes in self.journal():
+            newest.update({change if isinstance(change, str) else change.key: change for change in changes})
+        yield from (record for record in self.table() if record.key not in newest)
+        yield from (record for record in newest.values() if not isinstance(record, str))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many batches there are, how many of them with their signatures, and how many signatures."""
+        (batches,) = self._db.execute("SELECT count(*) FROM batch").fetchone()
+        query = f"SELECT count(*), ifnull(sum(length(signatures)), 0) / {SIGNATURE_BYTES} FROM signed"
+        signed, signatures = self._db.execute(query).fetchone()
+        return {"batches": batches, "batchesSigned": signed, "signatures": signatures}
 
     def fading(self) -> Iterator[tuple[int, int, str, bytes]]:
         """Yield the rows that say what may be forgotten when: number, due time, kind, keys as JSON."""

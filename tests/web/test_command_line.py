@@ -88,6 +88,7 @@ def test_secrets_are_for_their_owner_only(tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o077 == 0
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in folder.rglob("*.key")} == {
         "log.key": "0o600", "receipt.key": "0o600", "enroller.key": "0o600", "root.key": "0o600", "agent.key": "0o600",
+        "seal.key": "0o600", "next-log.key": "0o600", "next-receipt.key": "0o600",
     }  # fmt: skip
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.rglob("*.pass"))
 
@@ -210,10 +211,10 @@ async def test_an_export_of_a_running_gateway_verifies_and_ends_at_a_signed_chec
 ) -> None:
     for number in range(5):
         await public.acquire("a", f"lock:{number}")
-    monkeypatch.setattr("gateway.administration.await_signed", lambda _: None)  # it would hold this gateway up, too
+    monkeypatch.setattr("gateway.ledger_commands.await_signed", lambda _: None)  # it would hold this gateway up, too
     assert main(["ledger", "export", "--data", str(public.folder), "--out", str(tmp_path / "export")]) == 0
     assert main(["ledger", "export", "--data", str(public.folder), "--tiles", str(tmp_path / "tiles")]) == 0
-    assert main(["ledger", "stats", "--data", str(public.folder)]) == 0
+    assert main(["ledger", "stats", "--json", "--data", str(public.folder)]) == 0
     out = capsys.readouterr().out
     size = public.gateway.house.sequencer.confirmed.size
     exported = int((tmp_path / "export").read_bytes().split(b"\n")[0].split()[-1])
@@ -237,7 +238,7 @@ async def test_an_export_waits_for_the_newest_checkpoint_and_says_what_it_lacks(
         committed = place.gateway.house.sequencer.confirmed.size
         lacks = committed - extent_of(reader).size
         assert lacks == 1
-        monkeypatch.setattr("gateway.administration.await_signed", lambda it: await_signed(it, 0.1))
+        monkeypatch.setattr("gateway.ledger_commands.await_signed", lambda it: await_signed(it, 0.1))
         assert main(command) == 0
         assert "1 newer entry is committed, their checkpoint is not kept yet; run again\n" in capsys.readouterr().out
         waiting = asyncio.create_task(asyncio.to_thread(await_signed, reader, 30.0))
@@ -298,7 +299,7 @@ async def test_a_stopped_gateways_export_is_whole_and_a_changed_byte_is_refused(
 
 
 async def test_tiles_are_brought_up_to_date_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.administration.await_signed", lambda _: None)  # it would hold this gateway up, too
+    monkeypatch.setattr("gateway.ledger_commands.await_signed", lambda _: None)  # it would hold this gateway up, too
     made = make(tmp_path / "data", rate_burst=10_000, rate_per_second=10_000)
     async with world(tmp_path / "data", made) as place:
         key = await place.agent("a")

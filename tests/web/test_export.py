@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.export import ExportError, export_file, export_tiles, extent_of, stats
+from gateway.export import ExportError, export_file, export_tiles, extent_of
 from gateway.signer import Signer
 from gateway.store.contract import StoredCheckpoint, StoredEntry
 from keys.signing import SigningKey
@@ -120,11 +120,3 @@ def test_a_ledger_without_a_checkpoint_exports_nothing(out: Path) -> None:
     with pytest.raises(ExportError):
         extent_of(Shelf(total=0, signed=0))
     assert not out.exists()
-
-
-def test_stats_need_whole_leaves(tmp_path: Path) -> None:
-    """A leaf that is none is named, never guessed at."""
-    database = tmp_path / "db"
-    database.write_bytes(b"x")
-    with pytest.raises(ValueError, match="member"):
-        stats(Shelf(total=3, signed=3), database)

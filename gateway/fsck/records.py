@@ -1,0 +1,210 @@
+"""The records of a ledger file: what they say against the entries they came from, and against the seal over them.
+
+Hot records are compared as a start does it. Cold ones (answers that were given, spent nonces, ends) are not sealed:
+each is made again from the entry it names. What may be forgotten when is only counted on by the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hmac import compare_digest
+
+import orjson
+
+from gateway.core.intake import fingerprint
+from gateway.core.refusal import BY_NAME
+from gateway.core.state import (
+    COLD_PREFIXES,
+    HOT_PREFIXES,
+    Cosigned,
+    Ended,
+    Idempotency,
+    Nonce,
+    Record,
+    broken_name,
+    decode_record,
+    due_ms_of,
+    ended_key,
+    idempotency_key,
+    nonce_key,
+)
+from gateway.core.wait import ACCEPTED
+from gateway.errors import Fatal
+from gateway.fsck.findings import Flaws
+from gateway.ledger.evidence import check_records
+from gateway.ledger.live import Live
+from gateway.ledger.seal import Seal
+from gateway.store.contract import RecordChange, StoredHead
+from gateway.store.raw import RawFile, RawRecord
+from gateway.store.recent import kind_of
+from gateway.store.sqlite import Reader
+from verifier.checkpoint import parse_checkpoint
+from verifier.entries import Leaf, full_type, parse_leaf
+from verifier.request import content_digest, parse_signature_input
+from verifier.wire import Malformed, encode_base64
+
+_OK = 200
+_WAITING = (full_type("wait.queued"), full_type("wait.polled"))
+
+
+class Records:
+    """The records of one moment of a file, and what is wrong with them. `seal_key` None: the seal can't be checked."""
+
+    def __init__(self, file: RawFile, reader: Reader, flaws: Flaws, seal_key: bytes | None) -> None:
+        self._file, self._reader, self._flaws, self._seal_key = file, reader, flaws, seal_key
+        self._hot: dict[str, Record] = {}
+        self._sealed: list[RecordChange] = []
+        self._due: set[int] = set()  # of each record that may be forgotten one day: its key and due time, hashed
+        self._idempotency_ms = self._skew_ms = 0
+        self.is_seal_whole = False
+
+    def check(self) -> int:
+        """Check every record and return how many there are. Holds one moment of the file while it reads."""
+        self._take_numbers()
+        with self._file.moment():
+            head = self._file.head()
+            count = self._take_rows()
+            self._check_fading()
+        if head is not None:
+            self._check_hot(head)
+        return count
+
+    def _take_numbers(self) -> None:
+        opening = self._leaf(0)
+        numbers = opening.value.get("parameters") if opening is not None else None
+        if isinstance(numbers, dict):
+            self._idempotency_ms = int(str(numbers.get("idempotencyMs", 0)))
+            self._skew_ms = int(str(numbers.get("skewMs", 0)))
+
+    def _take_rows(self) -> int:
+        count = 0
+        try:
+            for record in self._file.records():
+                self._take(record)
+                count += 1
+        except ValueError as error:
+            self._flaws.say("journal_malformed", str(error))
+        return count
+
+    def _take(self, row: RawRecord) -> None:
+        """Decode one record; a hot one is kept for `_check_hot`, a cold one compared with its entry at once."""
+        try:
+            record = decode_record(row.key, row.value)
+        except Malformed as error:
+            self._flaws.say("record_malformed", f"the record {row.key}: {error}")
+            return
+        if due_ms_of(record) != row.due_ms:
+            self._flaws.say("due_differs", f"the record {row.key} is due at another time than it says")
+        elif row.due_ms is not None:
+            self._due.add(hash((row.due_ms, row.key)))
+        if row.key.startswith(HOT_PREFIXES):
+            self._hot[row.key] = record
+            self._sealed.append((row.key, row.value, due_ms_of(record)))
+        elif row.key.startswith(COLD_PREFIXES) and not self._is_of_entry(row.key, record):
+            self._flaws.say("cold_record_differs", f"the record {row.key} says what no entry of the ledger says")
+
+    def _check_hot(self, head: StoredHead) -> None:
+        try:
+            check_records(self._reader, Live(self._hot.items()), head.size)
+        except Fatal as error:
+            self._flaws.say("record_differs", str(error))
+        except AssertionError:
+            self._flaws.say("record_differs", "entry 0 and the records don't belong together")
+        if self._seal_key is None or head.size == 1:  # entry 0 alone bears no seal
+            return
+        seal = Seal(self._seal_key, self._sealed, head.time_ms)
+        self.is_seal_whole = compare_digest(seal.mark(head.size, head.root), head.seal)
+        if not self.is_seal_whole:
+            self._flaws.say("seal_broken", "the records are not those that the last batch left", head.size)
+
+    def _is_of_entry(self, key: str, record: Record) -> bool:
+        match record:
+            case Idempotency():
+                return self._is_answered(key, record)
+            case Nonce():
+                return self._is_spent(key, record)
+            case Ended():
+                return self._is_ended(key, record)
+            case Cosigned():
+                return self._is_cosigned(record)
+        return False
+
+    def _is_cosigned(self, record: Cosigned) -> bool:
+        """Say whether what witnesses signed is a checkpoint of this very tree; their keys are a policy's matter."""
+        try:
+            checkpoint = parse_checkpoint(record.note.encode())
+        except Malformed:
+            return False
+        batch = self._reader.batch_at(checkpoint.size)
+        if batch is None or checkpoint.root != batch.root:
+            return False
+        return (record.size, record.root) == (checkpoint.size, encode_base64(batch.root))
+
+    def _is_answered(self, key: str, record: Idempotency) -> bool:
+        leaf, evidence = self._asked(record.seq)
+        if leaf is None or key != idempotency_key(leaf.actor, str(evidence.get("idempotencyKey"))):
+            return False
+        path, query, body = (str(evidence.get(name, "")) for name in ("path", "query", "body"))
+        printed = fingerprint(str(evidence.get("method")), path, query, content_digest(body.encode()))
+        success = ACCEPTED if leaf.type in _WAITING else _OK
+        status = BY_NAME[leaf.text("error")].status if "error" in leaf.value else success
+        until_ms = leaf.time_ms + self._idempotency_ms
+        return (record.fingerprint, record.status, record.until_ms) == (printed, status, until_ms)
+
+    def _is_spent(self, key: str, record: Nonce) -> bool:
+        leaf, evidence = self._asked(record.seq)
+        if leaf is None:
+            return False
+        try:
+            signed = parse_signature_input(str(evidence.get("signatureInput")))
+        except Malformed:
+            return False
+        until_ms = signed.expires * 1_000 + self._skew_ms
+        return (key, record.until_ms) == (nonce_key(leaf.actor, signed.nonce), until_ms)
+
+    def _is_ended(self, key: str, record: Ended) -> bool:
+        """Say whether an entry ended, in this way and then, the lease or ticket that the key names, or broke the token.
+
+        Who held it stands somewhere in that entry, under a name of its type.
+        """
+        leaf = self._leaf(record.seq)
+        if leaf is None or record.until_ms != leaf.time_ms + self._idempotency_ms:
+            return False
+        names = {str(leaf.value.get(name)) for name in ("leaseId", "ticketId", "fromLeaseId")}
+        if isinstance(token := leaf.value.get("fencingToken", leaf.value.get("seenToken")), int):
+            names.add(broken_name(token))
+        is_so = leaf.type.split("/")[1].endswith(f".{record.how}")
+        return is_so and key in map(ended_key, names) and record.actor in leaf.value.values()
+
+    def _asked(self, seq: int) -> tuple[Leaf | None, Mapping[str, str]]:
+        leaf = self._leaf(seq)
+        return (leaf, leaf.request) if leaf is not None and leaf.request is not None else (None, {})
+
+    def _leaf(self, seq: int) -> Leaf | None:
+        for entry in self._reader.entries(seq, seq + 1):
+            try:
+                return parse_leaf(entry.leaf)
+            except Malformed:
+                return None
+        return None
+
+    def _check_fading(self) -> None:
+        """Each row must be readable, and each record that is due one day must stand in one of that due time."""
+        for number, due_ms, kind, keys in self._file.fading():
+            listed = _key_list(keys, kind)
+            if listed is None:
+                self._flaws.say("fading_malformed", f"row {number} of what may be forgotten is malformed")
+            else:
+                self._due.difference_update(hash((due_ms, key)) for key in listed)
+        if self._due:
+            self._flaws.say("fading_malformed", f"{len(self._due)} records would never be forgotten")
+
+
+def _key_list(keys: bytes, kind: str) -> list[str] | None:
+    """Return the keys of a row of `fading`; None unless it is a list of keys of its kind."""
+    try:
+        listed = orjson.loads(keys)
+    except ValueError:
+        return None
+    is_good = isinstance(listed, list) and all(isinstance(key, str) and kind_of(key) == kind for key in listed)
+    return listed if is_good else None

@@ -1,0 +1,71 @@
+"""What the published retention policy lets a gateway and its static copies deny: old entry bundles, and nothing else.
+
+Deny rather than delete: the database keeps every entry, and hash tiles stay everywhere, so that proofs go on working.
+Source: docs/protocol.md 13.7; docs/adr/0044.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gateway.export import ExportError, TileFolder
+from gateway.web.tiles import TILE_WIDTH, Tile
+from keys.retention import RETENTION_FILE, Retention, parse_retention
+from verifier.note import parse_vkey
+from verifier.wire import TEXT_BYTES_MAX
+
+__all__ = ["RETENTION_FILE", "Published", "Retention", "open_retention", "prune"]
+
+
+def open_retention(public: Path) -> Retention | None:
+    """Return the policy in a published folder; None without one. Malformed when it is not signed by the root there."""
+    try:
+        with open(public / RETENTION_FILE, "rb") as file:
+            note = file.read(TEXT_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    return parse_retention(note, parse_vkey((public / "root.vkey").read_text("ascii").strip()))
+
+
+class Published:
+    """The policy as a running gateway follows it: read again whenever the file is another one."""
+
+    def __init__(self, public: Path, genesis: bytes) -> None:
+        self._public, self._genesis = public, genesis
+        self._seen: tuple[int, int] | None = None
+        self._minimum = 0
+
+    def denies(self, tile: Tile) -> bool:
+        """Say whether this bundle lies wholly below the published minimum."""
+        return tile.level is None and tile.is_full and tile.start + TILE_WIDTH <= self.minimum()
+
+    def minimum(self) -> int:
+        """Return the published minimum index; 0 without a policy of this ledger."""
+        try:
+            status = os.stat(self._public / RETENTION_FILE)
+        except OSError:
+            self._seen, self._minimum = None, 0
+            return 0
+        now = (status.st_mtime_ns, status.st_ino)
+        if now != self._seen:
+            retention = open_retention(self._public)
+            fits = retention is not None and retention.genesis == self._genesis
+            self._seen, self._minimum = now, retention.minimum if retention is not None and fits else 0
+        return self._minimum
+
+
+def prune(folder: Path, retention: Retention, below: int) -> tuple[int, int]:
+    """Remove full bundles of a static copy that end at or below both bounds; return how many, and up to where.
+
+    That they are gone on purpose is written down first, so that the next export does not bring them back.
+    """
+    copy = TileFolder(folder)
+    held = copy.checkpoint()
+    if held is None or held.origin != retention.origin:
+        raise ExportError(f"{folder} holds no tiles of {retention.origin}; nothing was removed")
+    end = min(below, retention.minimum, held.size) // TILE_WIDTH * TILE_WIDTH
+    if end <= 0:
+        bound = f"the policy's minimum is {retention.minimum}, --below is {below}"
+        raise ExportError(f"no full bundle of {folder} ends at or below both bounds: {bound}")
+    return copy.drop_below(end), end
