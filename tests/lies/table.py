@@ -9,6 +9,7 @@ from tests.lies import (
     table_batches,
     table_evidence,
     table_leases,
+    table_limits,
     table_people,
     table_receipts,
     table_service,
@@ -38,6 +39,15 @@ ledger beside it. The tests are `tests/lies`, and this page is generated from th
 """
 
 
+_LIMITS = """## What no audit of one ledger finds
+
+The honest ledger changed in one of these ways passes too: no entry shows it.
+
+| name | what the gateway did | who or what shows it |
+| --- | --- | --- |
+"""
+
+
 def row(lie: Lie | ReceiptLie) -> str:
     return f"| {lie.name} | {lie.did} | `{lie.code}` | {lie.exit_code} | {lie.clause} |"
 
@@ -49,6 +59,7 @@ def page() -> str:
     for title, lies in sections:
         head = "| lie | what the gateway did | finding | exit | clause |\n| --- | --- | --- | --: | --- |"
         parts.append(f"## {title}\n\n{head}\n" + "\n".join(map(row, lies)) + "\n")
+    parts.append(_LIMITS + "".join(f"| {one.name} | {one.did} | {one.shown_by} |\n" for one in table_limits.LIMITS))
     return "\n".join(parts)
 
 

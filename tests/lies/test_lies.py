@@ -15,6 +15,7 @@ import pytest
 
 from tests.lies.kit import Lie, Story, Telling, sealed, tiles
 from tests.lies.table import LIES, PAGE, page
+from tests.lies.table_limits import LIMITS, Limit
 from tests.lies.table_receipts import LIES as RECEIPT_LIES
 from tests.lies.table_receipts import Files, ReceiptLie, ours
 from tests.verifier import maker
@@ -92,6 +93,17 @@ def test_an_honest_tile_directory_passes_too(tmp_path: Path) -> None:
 def test_sealing_changes_no_byte_of_what_is_honest(story: Story) -> None:
     house = story()
     assert Telling(house).leaves() == house.leaves
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+def test_what_no_entry_shows_passes_and_is_told_of(limit: Limit, tmp_path: Path) -> None:
+    telling = Telling(limit.story())
+    honest = list(telling.house.leaves)
+    limit.tell(telling)
+    assert telling.leaves() != honest
+    exit_code, report = audit(tmp_path, telling.leaves(), honest)
+    assert (exit_code, findings(report)) == (0, [])
+    assert "decisions_not_redecided" in [finding["code"] for finding in report["findings"]]
 
 
 def check(folder: Path, files: Files) -> tuple[int, dict[str, Any]]:
