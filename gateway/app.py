@@ -58,6 +58,7 @@ from gateway.web.reads import Shelf as LiveShelf
 from gateway.web.reports import is_disputed, log_dispute
 from gateway.web.routes import Door
 from gateway.web.scenes import Scenes
+from gateway.witnessing import Watch, begin_witnessing, load_witnesses, open_watch, show_witnesses
 from keys.files import CUSTODY, load_key
 from keys.signing import SigningKey
 from verifier.entries import LEAF_BYTES_LARGEST, RULES_VERSION, Leaf, parse_leaf
@@ -74,9 +75,9 @@ ALL_REPORTS_PER_SECOND = 50  # each costs one verification, so all together 0.5 
 ALL_REPORTS_BURST = 200
 PICTURES_PER_SECOND = 50  # for one address, or one key that signed: a picture may have 400 kB
 PICTURES_BURST = 200
+POLICY_PATH, POLICY_FORM = "/.well-known/tallystick-policy.txt", "policy.txt"
 PUBLISHED: Mapping[str, tuple[str, str]] = {
     "/.well-known/tallystick-keys": (TEXT, "keys.note"),
-    "/.well-known/tallystick-policy.txt": (TEXT, "policy.txt"),
     "/.well-known/jwks.json": (JSON, "jwks.json"),
     "/.well-known/did.json": (JSON, "did.json"),
 }
@@ -153,7 +154,6 @@ async def serve(
     async with running(folder, settings, is_clock_accepted=is_clock_accepted) as gateway:
         fields = {"url": gateway.url, "origin": gateway.ledger.origin, "metrics": gateway.metrics_url}
         _log.info("serving", extra={"fields": fields})
-        _log.info("without a witness only clients can notice that this ledger was restored from an older copy")
         if is_disputed(gateway.house.sequencer):
             log_dispute("its entry `ledger.disputed` holds a checkpoint")
         if is_address_told:
@@ -222,12 +222,17 @@ async def running(
             is_clock_accepted=is_clock_accepted,
             parking=Parking(max(1, settings.connections_max // 2)),
         )
+        witnesses = load_witnesses(folder, ledger, public.document)
+        watch = await open_watch(stack, witnesses, settings, store, signer, clock, is_clock_accepted=is_clock_accepted)
         await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
         warn_of_unpublished(public.document, signer.lines, folder)
-        house = _house(folder, settings, ledger, sequencer, signer, public, LogTime(sequencer), drain)
-        stack.push_async_callback(house.reads.close)
+        reads = ReadThread(lambda: Reader(folder / LEDGER_FILE))
+        stack.push_async_callback(reads.close)
+        await begin_witnessing(stack, watch, settings, ledger, sequencer, signer, reads, clock)
+        house = _house(folder, settings, ledger, sequencer, signer, public, watch, reads, drain)
         metrics = Metrics()
+        show_witnesses(metrics, watch)
         door = Door(routes(house), clock=clock, metrics=metrics, handler_seconds=settings.handler_seconds)
         gateway = Gateway(ledger, house, door, metrics, drain)
         await _open_doors(stack, gateway, settings)
@@ -292,7 +297,8 @@ def _house(
     sequencer: Sequencer,
     signer: Signer,
     public: PublicFolder,
-    clock: LogTime,
+    watch: Watch,
+    reads: ReadThread,
     drain: Drain,
 ) -> House:
     parameters = ledger.parameters
@@ -303,6 +309,7 @@ def _house(
     custody = Custody(folder / CUSTODY)
     bearer = BearerDoor(sequencer, ledger, desk, enroller=_enroller(folder, ledger), custody=custody)
     published = {path: (kind, public.form(name)) for path, (kind, name) in PUBLISHED.items()}
+    published[POLICY_PATH] = (TEXT, watch.policy(public.form(POLICY_FORM)))
     shelf = LiveShelf(sequencer)
     return House(
         ledger=ledger,
@@ -310,10 +317,11 @@ def _house(
         bearer=bearer,
         sequencer=sequencer,
         signer=signer,
-        clock=clock,
+        clock=LogTime(sequencer),
+        newest_witnessed=watch.newest,
         published=published,
         answer_fields=answer_fields(parameters),
-        reads=ReadThread(lambda: Reader(folder / LEDGER_FILE)),
+        reads=reads,
         body_seconds=settings.body_seconds,
         reports=Buckets(rate_per_s=REPORTS_PER_SECOND, burst=REPORTS_BURST, clock=monotonic),
         all_reports=Buckets(rate_per_s=ALL_REPORTS_PER_SECOND, burst=ALL_REPORTS_BURST, clock=monotonic),

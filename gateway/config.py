@@ -62,6 +62,10 @@ class Settings:
     drain_seconds: int = 20
     drain_delay_seconds: int = 0
     log_level: str = "INFO"
+    witness_refresh_ms: int = 60_000
+    witness_entry_ms: int = 10_000
+    witness_timeout_ms: int = 5_000
+    witness_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,17 @@ SETTINGS: tuple[Setting, ...] = (
             "s", 0, "0 to 60", _between(0, 60)),
     Setting("logLevel", "log_level", "The least severe log line that is written.",
             "level", "INFO", " | ".join(LOG_LEVELS), lambda value: value in LOG_LEVELS),
+    Setting("witnessRefreshMs", "witness_refresh_ms",
+            "How often witnesses are asked to cosign a ledger in which nothing happens.",
+            "ms", 60_000, "1,000 to 86,400,000", _between(1_000, 86_400_000)),
+    Setting("witnessEntryMs", "witness_entry_ms",
+            "How often at most a witnessed checkpoint is written into the ledger; only if something else was.",
+            "ms", 10_000, "1,000 to 3,600,000", _between(1_000, 3_600_000)),
+    Setting("witnessTimeoutMs", "witness_timeout_ms", "How long a witness may take for one answer.",
+            "ms", 5_000, "100 to 60,000", _between(100, 60_000)),
+    Setting("witnessRequired", "witness_required",
+            "Whether a start is refused when too few witnesses say what they have seen of this ledger.",
+            "yes or no", False, "true | false", lambda value: type(value) is bool),
 )
 # fmt: on
 # Verifiers know one skew (verifier/entries.py), whatever entry 0 states, no lease or wait outside 1 s to 1 h, and no
@@ -239,7 +254,7 @@ def settings_table() -> str:
     """Return the settings as the Markdown table of docs/settings.md (a test compares the two)."""
     lines = ["| setting | meaning | unit | default | bound |", "| --- | --- | --- | --- | --- |"]
     lines += [
-        f"| `{row.name}` | {row.meaning} | {row.unit} | `{row.default}` | {row.bound.replace('|', 'or')} |"
+        f"| `{row.name}` | {row.meaning} | {row.unit} | `{_spelled(row.default)}` | {row.bound.replace('|', 'or')} |"
         for row in SETTINGS
     ]
     return "\n".join(lines) + "\n"
@@ -253,6 +268,11 @@ def parameters_table() -> str:
         for row in PARAMETERS
     ]
     return "\n".join(lines) + "\n"
+
+
+def _spelled(default: int | str) -> str:
+    """Return a default as the file spells it, without the quotes around a text."""
+    return json.dumps(default).strip('"')
 
 
 def _parsed(raw: bytes, path: Path) -> dict[str, object]:

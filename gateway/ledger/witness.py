@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -118,9 +118,14 @@ class Witnessing:
         return self._is_overdue
 
     def figures(self, name: str) -> dict[str, float]:
-        """Return one number of each witness, by the policy's name: `size`, `failures`, `success_ms` or `alarm`."""
-        return {one.witness.name: float(bool(value) if name == "alarm" else value)
-                for one in self.standings for value in (getattr(one, name),)}  # fmt: skip
+        """Return one number of each witness, by the policy's name."""
+        reads: Mapping[str, Callable[[Standing], float]] = {
+            "size": lambda one: one.size,
+            "failures": lambda one: one.failures,
+            "success_seconds": lambda one: one.success_ms / 1_000,
+            "alarm": lambda one: bool(one.alarm),
+        }
+        return {one.witness.name: float(reads[name](one)) for one in self.standings}
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from gateway.bearer import BearerDoor
 from gateway.core.state import Parameters
 from gateway.core.waitview import Shelf
 from gateway.errors import Fatal
-from gateway.ledger.history import stored_receipt
+from gateway.ledger.history import Confirmed, stored_receipt
 from gateway.ledger.sequencer import Sequencer
 from gateway.service import Desk, Ledger, Policy, WallClock
 from gateway.signer import Signer
@@ -31,7 +31,8 @@ _log = logging.getLogger("tallystick.web")
 @dataclass(frozen=True, slots=True)
 class House:
     """The rooms a handler may ask. `published` maps a path to its content type and to what gives its newest bytes;
-    `answer_fields` are the headers that every decision's answer has, by the allowance that it was taken from."""
+    `answer_fields` are the headers that every decision's answer has, by the allowance that it was taken from;
+    `newest_witnessed` gives the newest checkpoint that a quorum of witnesses cosigned, with the whole note."""
 
     ledger: Ledger
     desk: Desk
@@ -44,6 +45,7 @@ class House:
     all_reports: Buckets
     pictures: Buckets
     scenes: Scenes
+    newest_witnessed: Callable[[], Confirmed | None]
     published: Mapping[str, tuple[str, Callable[[], bytes]]]
     answer_fields: Mapping[Policy, Fields]
     body_seconds: float
@@ -57,13 +59,15 @@ class House:
 
 
 async def receipt_at(house: House, seq: int) -> bytes:
-    """Return the receipt of an entry with its proof in the newest checkpoint; Refusable when there is none to give."""
-    confirmed = house.sequencer.confirmed
+    """Return the receipt of an entry with its proof in the newest witnessed checkpoint, or while that does not reach it
+    in the newest one; Refusable when there is none to give."""
+    confirmed, witnessed = house.sequencer.confirmed, house.newest_witnessed()
     if seq >= confirmed.size:
         raise Refusable("not_found", f"The ledger has {confirmed.size} entries so far.")
+    at = confirmed if witnessed is None or seq >= witnessed.size else witnessed
     try:
         return await house.reads.call(
-            lambda reader: stored_receipt(reader, house.signer, seq=seq, size=confirmed.size, note=confirmed.note)
+            lambda reader: stored_receipt(reader, house.signer, seq=seq, size=at.size, note=at.note)
         )
     except Fatal as damage:
         _log.error("a stored entry can't be served: %s", damage)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -65,14 +65,21 @@ class _Counted(Collector):
 
 
 class _Labelled(Collector):
-    """Counters that somebody else keeps, by one label."""
+    """Figures that somebody else keeps, by one label: counters, or gauges."""
 
-    def __init__(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]) -> None:
-        self._name, self._text, self._label, self._values = name, text, label, values
+    def __init__(
+        self,
+        family: type[CounterMetricFamily] | type[GaugeMetricFamily],
+        name: str,
+        text: str,
+        label: str,
+        values: Callable[[], Mapping[str, float]],
+    ) -> None:
+        self._family, self._name, self._text, self._label, self._values = family, name, text, label, values
 
     def collect(self) -> Iterable[Metric]:
         """Yield the figures as they are now."""
-        counted = CounterMetricFamily(self._name, self._text, labels=[self._label])
+        counted = self._family(self._name, self._text, labels=[self._label])
         for label, value in self._values().items():
             counted.add_metric([label], value)
         yield counted
@@ -104,9 +111,13 @@ class Metrics:
         """Offer `value()`, a figure that another room counts and that never falls, as `tallystick_<name>_total`."""
         self.registry.register(_Counted(f"tallystick_{name}", text, value))
 
-    def labelled(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]) -> None:
+    def labelled(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, float]]) -> None:
         """Offer `values()`, figures that never fall, as `tallystick_<name>_total{<label>=…}`."""
-        self.registry.register(_Labelled(f"tallystick_{name}", text, label, values))
+        self.registry.register(_Labelled(CounterMetricFamily, f"tallystick_{name}", text, label, values))
+
+    def labelled_gauge(self, name: str, text: str, label: str, values: Callable[[], Mapping[str, float]]) -> None:
+        """Offer `values()`, read at each scrape, as the gauges `tallystick_<name>{<label>=…}`."""
+        self.registry.register(_Labelled(GaugeMetricFamily, f"tallystick_{name}", text, label, values))
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer `GET /metrics` on the metrics port."""
