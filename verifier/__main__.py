@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 try:
+    from verifier.compare import EVIDENCE_BYTES_MAX, check_compare
     from verifier.keyring import Keyring, open_keyring
     from verifier.receipt import check_receipt
     from verifier.replay.ledger import check_ledger, show_progress
@@ -40,12 +41,29 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line of `tallystick-verify`."""
     top = _Parser(prog="tallystick-verify", description=__doc__, allow_abbrev=False)
     top.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND (receipt or ledger)")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND (receipt, compare or ledger)")
     receipt = commands.add_parser("receipt", help="check one receipt file", allow_abbrev=False)
     receipt.add_argument("path", metavar="FILE", type=Path, help="the receipt, as the gateway sent it")
     receipt.add_argument("--level", choices=LEVELS[1:], default="included", help="what must hold for exit 0")
     receipt.add_argument("--now", metavar="MS", type=_number, help="your clock, to judge the end of a lease")
-    receipt.add_argument("--also", metavar="FILE", type=Path, nargs="+", default=[], help="other receipts, checkpoints")
+    receipt.add_argument(
+        "--also",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="other receipts, checkpoints, consistency proofs",
+    )
+    receipt.add_argument("--private", metavar="FILE", type=Path, help="texts that only their digests stand for")
+    compare = commands.add_parser(
+        "compare", help="check two receipts or checkpoints against each other", allow_abbrev=False
+    )
+    compare.add_argument("path", metavar="A", type=Path, help="a receipt or checkpoint; alone, an evidence file")
+    compare.add_argument("other", metavar="B", type=Path, nargs="?", help="another one of the same log")
+    compare.add_argument(
+        "--proof", metavar="FILE", type=Path, help="a consistency proof from the smaller to the larger"
+    )
+    compare.add_argument("--evidence", metavar="OUT", type=Path, help="where to write the proof of a split view")
     ledger = commands.add_parser("ledger", help="check an export file or tile directory", allow_abbrev=False)
     ledger.add_argument("path", metavar="PATH", type=Path, help="the export file, or the folder with the tiles")
     ledger.add_argument("--checkpoint", metavar="FILE", type=Path, help="a checkpoint the ledger must reach")
@@ -56,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
     ledger.add_argument(
         "--progress", action=BooleanOptionalAction, help="how far it is, on stderr; as a rule if that is a terminal"
     )
-    for command in (receipt, ledger):
+    for command in (receipt, compare, ledger):
         command.add_argument("--root", metavar="VKEY", help="the pinned root key, or @FILE that holds it")
         command.add_argument("--keys", metavar="FILE", type=Path, help="the key document signed by the root")
         command.add_argument("--policy", metavar="FILE", type=Path, help="log and witness keys (C2SP tlog-policy)")
@@ -91,15 +109,35 @@ def _run(options: argparse.Namespace) -> Report:
             is_shown = sys.stderr.isatty() if options.progress is None else options.progress
             bar = show_progress if is_shown else None
             return check_ledger(options.path, keyring, note, jobs=options.jobs, folder=options.state, progress=bar)
-        others = [read_bounded(path, RECEIPT_BYTES_MAX) for path in options.also]
-        with open_regular(options.path) as file:
-            content = file.read(RECEIPT_BYTES_MAX + 1)
+        return _compare(options, keyring) if command == "compare" else _receipt(options, keyring)
     except (Malformed, UnicodeDecodeError) as error:
         return unreadable(command, str(error), "pins_malformed")
     except (OSError, ValueError) as error:
         name, reason = getattr(error, "filename", None) or "a file", getattr(error, "strerror", None) or error
         return unreadable(command, f"cannot read {name}: {reason}", "unreadable")
-    return check_receipt(content, keyring, level=options.level, now_ms=options.now, others=others)
+
+
+def _receipt(options: argparse.Namespace, keyring: Keyring) -> Report:
+    others = [read_bounded(path, RECEIPT_BYTES_MAX) for path in options.also]
+    private = None if options.private is None else read_bounded(options.private, RECEIPT_BYTES_MAX)
+    with open_regular(options.path) as file:
+        content = file.read(RECEIPT_BYTES_MAX + 1)
+    return check_receipt(content, keyring, level=options.level, now_ms=options.now, others=others, private=private)
+
+
+def _compare(options: argparse.Namespace, keyring: Keyring) -> Report:
+    """A file that is there already is not written over by evidence; the verdict stands either way."""
+    other = None if options.other is None else read_bounded(options.other, RECEIPT_BYTES_MAX)
+    content = read_bounded(options.path, EVIDENCE_BYTES_MAX if other is None else RECEIPT_BYTES_MAX)
+    proof = None if options.proof is None else read_bounded(options.proof, TEXT_BYTES_MAX)
+    report, evidence = check_compare(content, other, keyring, proof=proof)
+    if evidence is not None and options.evidence is not None:
+        try:
+            with options.evidence.open("xb") as file:
+                file.write(evidence)
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"tallystick-verify: the evidence was not written: {error}\n")
+    return report
 
 
 def _pins(options: argparse.Namespace) -> Keyring:

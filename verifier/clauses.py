@@ -39,11 +39,11 @@ _BY_CLAUSE = {
     "9.2": "idempotency_key_reused",
     "9.3": "nonce_reused",
     "10.1": "error_unknown refusal_wrong",
-    "12.4": "two_leaves two_geneses",
+    "12.4": "two_leaves",
     "12.5": "type_unknown",
     "12.6": "citation_wrong",
     "12.9": "granted_in_dispute ledger_disputed dispute_unproven",
-    "13.1": "chain_broken prev_differs",
+    "13.1": "chain_broken",
     "13.2": "checkpoint_malformed two_roots checkpoint_differs",
     "13.5": "source_malformed too_long truncated",
     "14.1": "too_large envelope_malformed",
@@ -51,13 +51,14 @@ _BY_CLAUSE = {
     "14.3": "proof_malformed",
     "15.6": "log_line_missing seq_outside_key size_outside_key size_not_checked receipt_key_compromised",
     "16.2": "log_signature_invalid log_signature_missing origin_unknown witness_invalid origin_differs seq_differs"
-    " genesis_differs genesis_not_checked no_lease expired other_malformed other_unusable other_leaf_unproven"
+    " genesis_differs genesis_not_checked no_lease expired other_unusable other_leaf_unproven"
     " not_included consistency_not_checked",
     "16.3": "not_witnessed signature_not_checked",
     "16.4": "usage unreadable pins_malformed",
     "16.5": "evidence_malformed evidence_missing actor_differs wrong_ledger body_differs request_signature_invalid"
     " issuer_differs",
     "16.10": "key_compromised",
+    "16.11": "private_other_leaf private_unknown private_differs private_malformed",
     "17.2": "root_differs empty",
     "17.4": "decisions_not_redecided",
     "17.5": "gap_wrong holiday_missing",
@@ -96,6 +97,9 @@ _BY_CLAUSE = {
     "30.3": "proof_invalid apikey_used",
     "30.4": "trial_over trial_used_up",
     "31.2": "batch_afar batch_broken",
+    "33.3": "two_hashes two_geneses prev_differs anchor_differs",
+    "33.4": "consistency_not_proven origins_differ",
+    "33.5": "compare_malformed evidence_differs",
     "31.5": "batch_differs batch_malformed batch_missing batch_not_included batch_unexpected",
 }
 CLAUSES: Mapping[str, str] = MappingProxyType(

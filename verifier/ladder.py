@@ -30,20 +30,15 @@ class Walk:
     findings: list[Finding] = field(default_factory=list)
     leaf_bytes: bytes = b""
     leaf: Leaf | None = None
+    evidence_leaf: Leaf | None = None  # of a command: that of its batch
     checkpoint: Checkpoint | None = None
     signers: Signers | None = None
     direct_signature: str = "not_checked"
     level: str = "none"
-    is_in_place: bool = False
 
     @property
     def is_log_signed(self) -> bool:
         return self.signers is not None and self.signers.is_signed
-
-    @property
-    def is_leaf_proven(self) -> bool:
-        """Directly signed, or included under a pinned log key at the place that the leaf claims."""
-        return self.direct_signature == "valid" or (self.level != "none" and self.is_in_place)
 
     def say(self, step: int, code: str, text: str, outcome: Outcome = Outcome.INVALID) -> None:
         self.findings.append(Finding(step, code, outcome, text))
@@ -125,7 +120,6 @@ def _check_leaf(walk: Walk, leaf: Leaf, keyring: Keyring, proof: Proof | None) -
     if not leaf.is_known:
         walk.say(9, "type_unknown", f"type {leaf.type} is not known to this version", Outcome.INDETERMINATE)
     if proof is not None and walk.checkpoint is not None:
-        walk.is_in_place = (leaf.origin, leaf.seq) == (walk.checkpoint.origin, proof.index)
         if leaf.origin != walk.checkpoint.origin:
             walk.say(9, "origin_differs", "the leaf's origin is not the checkpoint's")
         if leaf.seq != proof.index:
@@ -169,4 +163,5 @@ def _open_header(walk: Walk, leaf: Leaf, part: Header) -> Leaf:
     tree, hashed = walk.checkpoint, leaf_hash(part.leaf)
     if tree is not None and root_from_inclusion(header.seq, tree.size, hashed, part.path) != tree.root:
         walk.say(10, "batch_not_included", "the path does not lead from the batch's leaf to the checkpoint's root")
-    return header if header.is_known else leaf
+    walk.evidence_leaf = header if header.is_known else None
+    return walk.evidence_leaf or leaf

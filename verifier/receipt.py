@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from verifier.checkpoint import parse_checkpoint
 from verifier.entries import HOLDING, Leaf, moment, resources_of, sentences
 from verifier.envelope import PAYLOAD_TYPE, pre_authentication
 from verifier.keyring import Keyring
 from verifier.ladder import Walk, walk_ladder
 from verifier.merkle import leaf_hash
-from verifier.signers import check_signers
-from verifier.verdict import Outcome, Report
+from verifier.private import check_private
+from verifier.sides import Side, contradictions, is_one_history, origin_of, read_side, side_of
+from verifier.verdict import Outcome, Report, unreadable
 from verifier.wire import JsonValue, Malformed
 
 __all__ = ["PAYLOAD_TYPE", "check_receipt", "pre_authentication"]
@@ -29,20 +29,27 @@ def check_receipt(
     level: str = "included",
     now_ms: int | None = None,
     others: Sequence[bytes] = (),
+    private: bytes | None = None,
 ) -> Report:
     """Walk the ladder and report; never raises on any bytes.
 
-    `others` are receipts or checkpoints of the same origin for step 12; `now_ms` is the caller's clock for step 11.
+    `others` are receipts, checkpoints or consistency proofs of the same origin, for steps 6 and 12; `now_ms` is the
+    caller's clock for step 11; `private` a file of texts whose digests were signed.
     """
     files = [unverified_bytes, *others]
     walk = walk_ladder(unverified_bytes, keyring, files)
     if now_ms is not None and walk.leaf is not None:
         _check_end(walk, walk.leaf, now_ms)
+    mine = side_of(walk, unverified_bytes)
     for number, other in enumerate(others, 1):
-        _compare(walk, _walk_other(other, keyring), number)
+        _compare(walk, mine, read_side(other, keyring, files), number)
+    try:
+        texts = [] if private is None else list(check_private(walk, private))
+    except Malformed as error:
+        return unreadable("receipt", str(error), "private_malformed")
     is_whole = not any(finding.outcome >= Outcome.INVALID for finding in walk.findings)
     reached = "signed" if walk.level == "none" and walk.direct_signature == "valid" else walk.level
-    said = tuple(_statement(walk.leaf)) if is_whole and walk.leaf is not None else ()
+    said = (*_statement(walk.leaf), *texts) if is_whole and walk.leaf is not None else ()
     report = Report("receipt", tuple(walk.findings), level, reached if is_whole else "none", walk.direct_signature)
     return replace(report, statement=said, facts=_facts(walk, keyring))
 
@@ -57,40 +64,21 @@ def _check_end(walk: Walk, leaf: Leaf, now_ms: int) -> None:
         walk.say(11, "expired", text, Outcome.INDETERMINATE)
 
 
-def _walk_other(other: bytes, keyring: Keyring) -> Walk:
-    """Read a receipt or a bare checkpoint for step 12."""
-    if other.lstrip()[:1] == b"{":
-        return walk_ladder(other, keyring)
-    walk = Walk()
-    try:
-        walk.checkpoint = parse_checkpoint(other)
-        walk.signers = check_signers(walk.checkpoint, keyring)
-    except Malformed as error:
-        walk.say(12, "other_malformed", str(error))
-    return walk
-
-
-def _compare(walk: Walk, other: Walk, number: int) -> None:
+def _compare(walk: Walk, mine: Side, other: Side, number: int) -> None:
     """Step 12: two signed statements of one origin agree, contradict each other, or leave it open."""
-    if not other.is_leaf_proven and not other.is_log_signed:
+    if other.tree is None and not other.leaves:
         text = f"other file {number} carries no valid signature that is pinned"
         walk.say(12, "other_unusable", text, Outcome.INDETERMINATE)
-    elif other.leaf_bytes and not other.is_leaf_proven:
+    elif other.walk.leaf_bytes and not other.leaves:
         walk.note(12, "other_leaf_unproven", f"other file {number}: its leaf is not proven")
-    if walk.is_leaf_proven and other.is_leaf_proven and walk.leaf is not None and other.leaf is not None:
-        is_same_place = (walk.leaf.origin, walk.leaf.seq) == (other.leaf.origin, other.leaf.seq)
-        if is_same_place and walk.leaf_bytes != other.leaf_bytes:
-            walk.say(12, "two_leaves", f"two different leaves were signed as seq {walk.leaf.seq}", Outcome.SPLIT)
-    mine, theirs = walk.checkpoint, other.checkpoint
-    if mine is None or theirs is None or mine.origin != theirs.origin:
+    if origin_of(mine) is None or origin_of(mine) != origin_of(other):
         return
-    if not (walk.is_log_signed and other.is_log_signed) or (mine.size, mine.root) == (theirs.size, theirs.root):
-        return
-    if mine.size == theirs.size:
-        walk.say(12, "two_roots", f"the log signed two roots for size {mine.size}", Outcome.SPLIT)
-        return
-    text = f"sizes {mine.size} and {theirs.size}: consistency not checked, needs a proof or the ledger"
-    walk.note(12, "consistency_not_checked", text)
+    found = contradictions(mine, other)
+    for code, text in found.items():
+        walk.say(12, code, f"the log signed two histories: {text}", Outcome.SPLIT)
+    if mine.tree and other.tree and not found and not is_one_history(mine, other, ()):
+        text = f"sizes {mine.tree.size} and {other.tree.size}: consistency not checked, needs a proof or the ledger"
+        walk.note(12, "consistency_not_checked", text)
 
 
 def _statement(leaf: Leaf) -> Iterator[str]:

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.consistency import Consistency, is_consistency, parse_consistency
+from verifier.entries import Leaf, parse_leaf
 from verifier.envelope import open_envelope
 from verifier.merkle import leaf_hash, ranges_from_inclusion, root_from_inclusion
 from verifier.proof import parse_proof
@@ -19,13 +20,15 @@ from verifier.wire import Malformed
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """`ranges` are hashes by the leaves [start, stop) below them, of the tree of `checkpoint`, *unverified* as that.
+    """`ranges` are hashes by the leaves [start, stop) below them, of the tree of `checkpoint`, *unverified* as that is.
 
-    A receipt whose path does not lead to its checkpoint shows that checkpoint only.
+    A receipt whose path does not lead to its checkpoint shows that checkpoint only. `leaves` are those that parse, a
+    batch's header too, with their bytes.
     """
 
     checkpoint: Checkpoint
     ranges: Mapping[tuple[int, int], bytes]
+    leaves: tuple[tuple[Leaf, bytes], ...] = ()
     proof: Consistency | None = None
 
 
@@ -40,22 +43,37 @@ def read_shown(data: bytes) -> Shown | None:
     try:
         if is_consistency(data):
             proof = parse_consistency(data)
-            return Shown(proof.checkpoint, _root(proof.checkpoint), proof)
-        if not is_receipt(data):
-            checkpoint = parse_checkpoint(data)
-            return Shown(checkpoint, _root(checkpoint))
-        envelope = open_envelope(data)
-        proof_text = parse_proof(envelope.proof)
-        checkpoint = parse_checkpoint(proof_text.checkpoint)
+            return Shown(proof.checkpoint, _root(proof.checkpoint), proof=proof)
+        if is_receipt(data):
+            return _read_receipt(data)
+        checkpoint = parse_checkpoint(data)
+        return Shown(checkpoint, _root(checkpoint))
     except Malformed:
         return None
-    return Shown(
-        checkpoint, _root(checkpoint) | shown_ranges(checkpoint, proof_text.index, envelope.leaf, proof_text.path)
-    )
 
 
-def shown_ranges(tree: Checkpoint, index: int, leaf: bytes, path: tuple[bytes, ...]) -> dict[tuple[int, int], bytes]:
-    """Return what an inclusion path shows of `tree`; nothing when it does not lead there."""
+def _read_receipt(data: bytes) -> Shown:
+    envelope = open_envelope(data)
+    proof = parse_proof(envelope.proof)
+    tree = parse_checkpoint(proof.checkpoint)
+    ranges, leaves = _root(tree) | _ranges(tree, proof.index, envelope.leaf, proof.path), _parsed(envelope.leaf)
+    if envelope.header is not None:
+        part = envelope.header
+        for leaf, encoded in _parsed(part.leaf):
+            ranges |= _ranges(tree, leaf.seq, encoded, part.path)
+            leaves += ((leaf, encoded),)
+    return Shown(tree, ranges, leaves)
+
+
+def _parsed(encoded: bytes) -> tuple[tuple[Leaf, bytes], ...]:
+    try:
+        return ((parse_leaf(encoded), encoded),)
+    except Malformed:
+        return ()
+
+
+def _ranges(tree: Checkpoint, index: int, leaf: bytes, path: tuple[bytes, ...]) -> dict[tuple[int, int], bytes]:
+    """What an inclusion path shows of `tree`; nothing when it does not lead there."""
     hashed = leaf_hash(leaf)
     is_there = root_from_inclusion(index, tree.size, hashed, path) == tree.root
     return ranges_from_inclusion(index, tree.size, hashed, path) if is_there else {}

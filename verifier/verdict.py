@@ -96,10 +96,13 @@ class Report:
         """Return the report for a person, ASCII, without a final newline."""
         failed = self.failed
         at = "" if failed is None else f" at step {failed.step}{_at(failed)}: {failed.code}"
-        lines = [f"{self.outcome.name}{at}", f"level: {self.level} (requested: {self.requested})"]
+        lines = [f"{self.outcome.name}{at}"]
+        if self.command != "compare":
+            lines.append(f"level: {self.level} (requested: {self.requested})")
         if self.command == "receipt":
             lines.append(f"direct signature: {self.direct_signature.replace('_', ' ')}")
-        lines.append(f"completeness: {self.completeness}")
+        if self.command != "compare":
+            lines.append(f"completeness: {self.completeness}")
         lines += [escape(sentence) for sentence in self.statement]
         lines += _lines(sorted(dict.fromkeys(self.findings), key=lambda f: -f.outcome))
         return "\n".join([*lines, f"exit {self.exit_code}: {VERDICTS[self.exit_code]}"])
