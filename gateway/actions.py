@@ -70,6 +70,9 @@ _AGENT = Parameter(
     is_required=False,
 )
 _DID = Parameter("did", "query", "The DID of an agent", r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")
+_SIZE = r"^(0|[1-9][0-9]{0,15})$"
+_FROM = Parameter("from", "query", "Size of the older tree", _SIZE)
+_TO = Parameter("to", "query", "Size of the newer checkpoint", _SIZE, is_required=False)
 _SEQ = Parameter("seq", "path", "Index of the entry in the ledger", r"^(0|[1-9][0-9]{0,15})$")
 
 # fmt: off
@@ -274,8 +277,16 @@ _TABLE: tuple[Action, ...] = (
     Action(
         "receipt.get", "GET", f"{PREFIX}/ledger/receipts/{{seq}}", "read", "reader",
         "Get the receipt of an entry again",
-        "The same leaf and signature as in the answer, with an inclusion proof at the newest checkpoint.",
+        "The same leaf and signature as in the answer, with an inclusion proof at the newest checkpoint that witnesses "
+        "cosigned, or at the newest one while that does not reach it.",
         parameters=(_SEQ,),
+    ),
+    Action(
+        "ledger.consistency", "GET", f"{PREFIX}/ledger/consistency", "read", "anyone",
+        "Get the proof that a checkpoint extends an older tree",
+        "In the form that witnesses are sent: `old`, hashes, an empty line, the newer checkpoint. Without `to` that is "
+        "the newest one that witnesses cosigned.",
+        parameters=(_FROM, _TO),
     ),
     Action(
         "ledger.dispute", "POST", f"{PREFIX}/ledger/dispute", "report", "anyone",

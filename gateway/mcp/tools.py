@@ -243,6 +243,7 @@ WITHHELD: Mapping[str, str] = {
     "agent.enrol": "comes before there is an agent",
     "agent.list": "who else is here is for people, with labels of others",
     "scheme.list": "for people; a refusal says when a mode is not allowed",
+    "ledger.consistency": "for clients that verify, without a model",
     "ledger.dispute": "for clients that verify, without a model",
     "ledger.seen": "for clients that verify, without a model",
 }

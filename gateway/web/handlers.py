@@ -28,6 +28,7 @@ from gateway.web.reads import bundle_bytes, tile_bytes
 from gateway.web.reports import report
 from gateway.web.routes import Call, Handler, Route, plain
 from gateway.web.tiles import Tile, is_within, parse_tile_path
+from gateway.web.witnessed import consistency, witnessed
 from verifier.entries import body_bytes_max
 from verifier.wire import JsonObject, Malformed, decode_decimal, parse_json
 
@@ -53,6 +54,7 @@ def routes(house: House) -> tuple[Route, ...]:
         "trust.get": partial(trust, house),
         "scheme.list": partial(schemes, house),
         "receipt.get": partial(receipt, house),
+        "ledger.consistency": partial(consistency, house),
         "ledger.dispute": partial(report, house),
         "ledger.seen": partial(report, house),
     }
@@ -64,6 +66,7 @@ def routes(house: House) -> tuple[Route, ...]:
         *rows,
         *mcp_routes(house),
         Route("ledger.checkpoint", "GET", f"{prefix}/checkpoint", partial(checkpoint, house)),
+        Route("ledger.witnessed", "GET", f"{prefix}/witnessed", partial(witnessed, house)),
         Route("ledger.tile", "GET", f"{prefix}/tile/", partial(tile, house), is_prefix=True),
         Route("livez", "GET", "/livez", livez),
         Route("readyz", "GET", "/readyz", partial(readyz, house)),
@@ -188,7 +191,7 @@ def _tile_cache(house: House, found: Tile) -> str:
 
 
 async def receipt(house: House, call: Call) -> Reply:
-    """Serve the receipt of one entry with its proof in the newest checkpoint."""
+    """Serve the receipt of one entry with its proof in the newest checkpoint, if possible a witnessed one."""
     reader = await reader_of(house, call)
     try:
         seq = decode_decimal(call.rest)

@@ -162,6 +162,8 @@ def _applied(action: Action) -> Mapping[str, str]:
 def _answer(action: Action) -> dict[str, object]:
     if action.name == "receipt.get":
         return _json("The receipt.", {"$ref": "#/components/schemas/Receipt"})
+    if action.name == "ledger.consistency":
+        return {"description": "The proof.", "content": {"text/plain": {"schema": {"type": "string"}}}}
     return _json("The answer.", {"type": "object"})
 
 
@@ -318,8 +320,9 @@ def _public_paths(origin: str) -> dict[str, dict[str, object]]:
     prefix = origin_prefix(origin)
     rows = [
         (f"{prefix}/checkpoint", "ledger.checkpoint", "The newest signed checkpoint", "text/plain"),
+        (f"{prefix}/witnessed", "ledger.witnessed", "The newest checkpoint that witnesses cosigned", "text/plain"),
         ("/.well-known/tallystick-keys", "keys.document", "The key document, signed by the root", "text/plain"),
-        ("/.well-known/tallystick-policy.txt", "keys.policy", "The same keys as a C2SP policy", "text/plain"),
+        ("/.well-known/tallystick-policy.txt", "keys.policy", "The log keys and witnesses as a C2SP policy", "text/plain"),
         ("/.well-known/jwks.json", "keys.jwks", "The same keys as JWKS", "application/json"),
         ("/.well-known/did.json", "keys.did", "The same keys as a DID document", "application/json"),
         ("/openapi.json", "openapi", "This document", "application/json"),
