@@ -322,7 +322,7 @@ def _public_paths(origin: str) -> dict[str, dict[str, object]]:
         (f"{prefix}/checkpoint", "ledger.checkpoint", "The newest signed checkpoint", "text/plain"),
         (f"{prefix}/witnessed", "ledger.witnessed", "The newest checkpoint that witnesses cosigned", "text/plain"),
         ("/.well-known/tallystick-keys", "keys.document", "The key document, signed by the root", "text/plain"),
-        ("/.well-known/tallystick-policy.txt", "keys.policy", "The log keys and witnesses as a C2SP policy", "text/plain"),
+        ("/.well-known/tallystick-policy.txt", "keys.policy", "Log keys and witnesses as a C2SP policy", "text/plain"),
         ("/.well-known/jwks.json", "keys.jwks", "The same keys as JWKS", "application/json"),
         ("/.well-known/did.json", "keys.did", "The same keys as a DID document", "application/json"),
         ("/openapi.json", "openapi", "This document", "application/json"),
