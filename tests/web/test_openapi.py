@@ -151,4 +151,5 @@ async def test_every_path_of_the_document_is_served(public: World) -> None:
         target = path.format(seq="0", level="0", index="000.p/1")
         for method in methods:
             message = (await public.get(target)) if method == "get" else None
-            assert message is None or message.status in (200, 400), (path, message)
+            is_absent = path == "/main/witnessed" and message is not None and message.status == 404  # no witnesses
+            assert message is None or is_absent or message.status in (200, 400), (path, message)
