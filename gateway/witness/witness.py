@@ -17,6 +17,7 @@ from gateway.witness.books import Books, Log
 from gateway.witness.shelf import Kept, Lost, Shelf
 from gateway.witness.submission import Submission, lines_of, parse_submission
 from keys.signing import SigningKey
+from verifier.checkpoint import Checkpoint
 from verifier.merkle import EMPTY_ROOT, is_consistent
 from verifier.note import (
     Note,
@@ -46,6 +47,9 @@ class Answer:
     retry_after_s: int | None = None
 
 
+REFUSED = Answer(403, "this witness found a lie in this ledger and signs it no more\n", "refused")
+
+
 class Refused(Exception):
     """The request ends here with `answer`."""
 
@@ -57,8 +61,8 @@ class Refused(Exception):
 class Replaying(Protocol):
     """The audit of ledgers that are replayed."""
 
-    def keys(self, log: Log, size: int) -> tuple[VerifierKey, ...]:
-        """Return the log keys that may sign a checkpoint of `size`."""
+    def keys(self, log: Log, checkpoint: Checkpoint) -> tuple[VerifierKey, ...]:
+        """Return the log keys that may sign this checkpoint."""
 
     def check(self, log: Log, note: bytes) -> Answer | None:
         """Return None once everything below the checkpoint was audited and found clean, else the answer to give."""
@@ -111,11 +115,11 @@ class Witness:
         if log is None:
             raise Refused(Answer(404, "this witness does not know the origin\n", "origin_unknown"))
         if self._shelf.is_refused(origin):
-            raise Refused(Answer(403, "this witness found a lie in this ledger and signs it no more\n", "refused"))
+            raise Refused(REFUSED)
         keys = log.keys
         if log.root is not None:
             assert self._replays is not None, "who serves a replay line has an auditor"
-            keys = self._replays.keys(log, submission.checkpoint.size)
+            keys = self._replays.keys(log, submission.checkpoint)
         lines = lines_of(submission.checkpoint, keys)
         if not lines:
             text = "no valid signature of a key that this witness trusts for the origin\n"
@@ -141,7 +145,7 @@ class Witness:
         kept = self._shelf.get(log.origin)
         self._check_history(submission, kept, lines, body)
         if log.root is not None and self._shelf.is_refused(log.origin):
-            raise Refused(Answer(403, "this witness found a lie in this ledger and signs it no more\n", "refused"))
+            raise Refused(REFUSED)
         time_s = self._time_s(kept)
         text = submission.checkpoint.note.text
         signature = time_s.to_bytes(8, "big") + self._key.sign(cosignature_message(time_s, text))
