@@ -15,7 +15,7 @@ from keys.retention import RETENTION_FILE, Retention, parse_retention
 from verifier.note import parse_vkey
 from verifier.wire import TEXT_BYTES_MAX
 
-__all__ = ["RETENTION_FILE", "Published", "Retention", "open_retention", "prune"]
+__all__ = ["RETENTION_FILE", "Retained", "Retention", "open_retention", "prune"]
 
 
 def open_retention(public: Path) -> Retention | None:
@@ -28,7 +28,7 @@ def open_retention(public: Path) -> Retention | None:
     return parse_retention(note, parse_vkey((public / "root.vkey").read_text("ascii").strip()))
 
 
-class Published:
+class Retained:
     """The policy as a running gateway follows it: read again whenever the file is another one."""
 
     def __init__(self, public: Path, genesis: bytes) -> None:
