@@ -42,9 +42,11 @@ from gateway.core.terms import TICKETS
 from gateway.core.waitview import Shelf
 from gateway.errors import Fatal, StartError
 from gateway.initialise import ENROLLER_FILE, LEDGER_FILE, LOOPBACK
-from gateway.keyroom import KeyFolder, PublicFolder, load_signer, warn_of_unpublished
+from gateway.keyroom import PUBLIC, KeyFolder, PublicFolder, load_signer, warn_of_unpublished
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
+from gateway.retention import Retained
+from gateway.selfaudit import audit_itself, check_mark
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
 from gateway.store.sqlite import Reader, SqliteStore
@@ -206,6 +208,7 @@ async def running(
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     clock = clock or Clock()
     drain = Drain()
+    check_mark(folder)
     async with AsyncExitStack() as stack:
         store = SqliteStore(folder / LEDGER_FILE)
         stack.callback(store.close)
@@ -236,6 +239,8 @@ async def running(
         door = Door(routes(house), clock=clock, metrics=metrics, handler_seconds=settings.handler_seconds)
         gateway = Gateway(ledger, house, door, metrics, drain)
         await _open_doors(stack, gateway, settings)
+        if settings.self_audit:
+            audit_itself(stack, folder, sequencer, metrics)
         yield gateway
 
 
@@ -312,6 +317,7 @@ def _house(
     published[POLICY_PATH] = (TEXT, watch.policy(public.form(POLICY_FORM)))
     shelf = LiveShelf(sequencer)
     return House(
+        is_denied=Retained(folder / PUBLIC, ledger.genesis).denies,
         ledger=ledger,
         desk=desk,
         bearer=bearer,

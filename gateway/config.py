@@ -66,6 +66,7 @@ class Settings:
     witness_entry_ms: int = 10_000
     witness_timeout_ms: int = 5_000
     witness_required: bool = False
+    self_audit: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("witnessRequired", "witness_required",
             "Whether a start is refused when too few witnesses say what they have seen of this ledger.",
             "yes or no", False, "true | false", lambda value: type(value) is bool),
+    Setting("selfAudit", "self_audit",
+            "Whether the gateway audits its own ledger beside its work, and stops granting when it finds damage.",
+            "yes or no", True, "true | false", lambda value: type(value) is bool),
 )
 # fmt: on
 # Verifiers know one skew (verifier/entries.py), whatever entry 0 states, no lease or wait outside 1 s to 1 h, and no

@@ -38,5 +38,10 @@ class StartError(Exception):
     """The gateway can't start; the text says why and what to do."""
 
 
+class Damaged(Exception):
+    """The gateway found its own ledger damaged; the text is the auditor's code. Nothing happened, and nothing will
+    before an operator has looked."""
+
+
 class StoreOwned(Exception):
     """Another gateway owns this store; the text names it."""

@@ -48,7 +48,7 @@ from gateway.core.state import (
     decode_record,
 )
 from gateway.core.witnessed import witnessed
-from gateway.errors import Busy, Fatal, HeadMoved, Unknown
+from gateway.errors import Busy, Damaged, Fatal, HeadMoved, Unknown
 from gateway.ledger.checkpoint import check_release, sign_batch
 from gateway.ledger.history import Answer, Book, Confirmed, open_book, stored_answer
 from gateway.ledger.line import Line, Waiting
@@ -163,6 +163,9 @@ class Sequencer:
         """The newest checkpoint that witnesses cosigned, as the start found it; whoever uses it verifies it."""
         self._has_tick = False
         self._is_stopping = False
+        self.damage = ""
+        """Set by who found out that this ledger is damaged: a code. From then on nothing is decided, and no lease ends
+        or is offered, until an operator has looked; reads go on."""
         self.failure: Fatal | None = None
         """Why nothing is decided any more; its text is for the operator."""
         self.failed = asyncio.Event()
@@ -193,7 +196,7 @@ class Sequencer:
     @property
     def is_ready(self) -> bool:
         """Say whether a command would be decided now."""
-        return bool(self._tasks) and self.failure is None and not self._is_stopping
+        return bool(self._tasks) and self.failure is None and not self._is_stopping and not self.damage
 
     @property
     def queue_depth(self) -> int:
@@ -222,6 +225,8 @@ class Sequencer:
     async def submit(self, request: SignedRequest, action: Action) -> Answer:
         """Return the committed and signed answer to a verified request. Refused, Busy, Fatal."""
         assert action.decide is not None, "only decisions are submitted"
+        if self.damage:
+            raise Damaged(self.damage)
         answer = await self._wait(Waiting(self._future(), request, action.decide))
         assert answer is not None, "a request is always answered"
         return answer
@@ -314,7 +319,7 @@ class Sequencer:
 
     async def _on_tick(self) -> None:
         """End due leases, then upkeep: one step only while others wait, for each batch ends leases as well."""
-        is_moving = True
+        is_moving = not self.damage
         while is_moving and not self._line and (self._book is None or self._view.due(self.time_ms, 1)):
             before = self.confirmed.size
             await self._serve([])

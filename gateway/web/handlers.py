@@ -14,6 +14,7 @@ import orjson
 
 from gateway.actions import ACTIONS, Action
 from gateway.core.intake import Rejection
+from gateway.errors import Damaged
 from gateway.ledger.parking import PARK_MS_MAX, Draining
 from gateway.service import Answered
 from gateway.web.access import bearer_token, check_own, check_unlimited, raw_request, reader_of
@@ -21,7 +22,7 @@ from gateway.web.connection import Fields, Reply
 from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House, receipt_at
 from gateway.web.mcp import mcp_routes
 from gateway.web.openapi import openapi, origin_prefix
-from gateway.web.pictures import agents, apikeys, leases, operators, schemes, sessions, trust, wait
+from gateway.web.pictures import agents, apikeys, keys, leases, operators, schemes, sessions, trust, wait
 from gateway.web.prefer import preferred_wait_s
 from gateway.web.problem import Refusable
 from gateway.web.reads import bundle_bytes, tile_bytes
@@ -50,6 +51,7 @@ def routes(house: House) -> tuple[Route, ...]:
         "agent.enrol": partial(enrol, house),
         "apikey.list": partial(apikeys, house),
         "operator.list": partial(operators, house),
+        "key.list": partial(keys, house),
         "session.list": partial(sessions, house),
         "trust.get": partial(trust, house),
         "scheme.list": partial(schemes, house),
@@ -179,6 +181,8 @@ async def tile(house: House, call: Call) -> Reply:
         check_unlimited(house, await reader_of(house, call))
     if not is_within(found, house.sequencer.confirmed.size):
         raise Refusable("not_found", "The ledger does not reach that far.")
+    if house.is_denied(found):
+        raise Refusable("bundle_pruned", "The ledger's retention policy says that these entries are not served.")
     read = bundle_bytes if found.level is None else tile_bytes
     body = await house.reads.call(lambda reader: read(reader, found))
     return plain(body, BYTES, Cache_Control=_tile_cache(house, found))
@@ -214,6 +218,8 @@ async def readyz(house: House, call: Call) -> Reply:
     """Say whether decisions can be asked for: not while stopping, not after a Fatal."""
     if house.is_draining():
         raise Refusable("draining", "This gateway is stopping.", {"Retry-After": "5"})
+    if house.sequencer.damage:
+        raise Damaged(house.sequencer.damage)
     if not house.sequencer.is_ready:
         raise Refusable("recovering", "Decisions have stopped.", {"Retry-After": "5"})
     return plain(b"ready\n", TEXT)

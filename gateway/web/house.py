@@ -19,6 +19,7 @@ from gateway.web.limits import Buckets
 from gateway.web.problem import BASE_HEADERS, Refusable
 from gateway.web.reads import ReadThread
 from gateway.web.scenes import Scenes
+from gateway.web.tiles import Tile
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -32,7 +33,8 @@ _log = logging.getLogger("tallystick.web")
 class House:
     """The rooms a handler may ask. `published` maps a path to its content type and to what gives its newest bytes;
     `answer_fields` are the headers that every decision's answer has, by the allowance that it was taken from;
-    `newest_witnessed` gives the newest checkpoint that a quorum of witnesses cosigned, with the whole note."""
+    `newest_witnessed` gives the newest checkpoint that a quorum of witnesses cosigned, with the whole note;
+    `is_denied` says of an entry bundle that the published retention policy lets us refuse it."""
 
     ledger: Ledger
     desk: Desk
@@ -51,6 +53,7 @@ class House:
     body_seconds: float
     shelf: Shelf
     is_draining: Callable[[], bool]
+    is_denied: Callable[[Tile], bool]
 
     @property
     def cache(self) -> str:

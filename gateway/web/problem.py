@@ -18,7 +18,7 @@ from aiohttp import web
 
 from gateway.core.intake import Rejection
 from gateway.core.refusal import TRIAL_USED_UP, Retry
-from gateway.errors import Busy, Fatal
+from gateway.errors import Busy, Damaged, Fatal
 from gateway.ledger.parking import Draining
 from gateway.ledger.sequencer import Refused
 from gateway.web.connection import CLOSE, Reply
@@ -53,6 +53,7 @@ QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded
 assert frozenset(_COMPONENT_ORDER) == BODY_COMPONENTS, "the challenge must ask for what the profile demands"
 RECOVERY_SECONDS = 5
 DRAINING_SECONDS = 5
+DAMAGED_SECONDS = 300  # a person has to look first
 
 _log = logging.getLogger("tallystick.web")
 
@@ -100,6 +101,7 @@ _SIGN_AGAIN = "Sign the request as docs/protocol.md says and send it again."
 _RATE_USED_UP = (
     "This key's rate is used up. Wait, or name less: what much is held or waited for on costs more to ask for."
 )
+_DAMAGED = "Its own audit found {}, so it decides nothing until its operator has looked. Reads are still answered."
 _RETRY = "Nothing happened. Send it again after Retry-After, signed anew with the same Idempotency-Key."
 
 # fmt: off
@@ -115,6 +117,8 @@ _TABLE: tuple[Row, ...] = (
     Row("content_type_wrong", 415, "This path takes another Content-Type", "Send the type named in the detail."),
     Row("expectation_failed", 417, "Expect says what is not done here", "Say 100-continue, or leave it out."),
     Row("not_found", 404, "Nothing is here", "See /openapi.json for what is."),
+    Row("bundle_pruned", 410, "These entries are not served any more",
+        "Hash tiles and receipts are; ask the operator, or who keeps a copy, for the entries."),
     Row("method_not_allowed", 405, "This path has another method", "Use a method of the Allow header."),
     Row("query_malformed", 400, "The query is not one this path understands", "See /openapi.json for its parameters."),
     # The signature.
@@ -164,6 +168,9 @@ _TABLE: tuple[Row, ...] = (
         "It may have happened. Send it again with the same Idempotency-Key; you get the first answer.", SAME),
     Row("recovering", 503, "The gateway is finding out what it last wrote",
         "It may have happened. Send it again with the same Idempotency-Key; you get the first answer.", SAME),
+    Row("ledger_damaged", 503, "The gateway found its own ledger damaged",
+        "Nothing was decided. Tell the operator, who finds in the log what to do; receipts that you have stay good.",
+        SAME),
     Row("entry_damaged", 500, "The stored entry no longer holds",
         "Tell the operator, who finds the cause in the log; your own copy of the receipt is still good."),
     Row("internal_error", 500, "The gateway failed",
@@ -196,6 +203,8 @@ def problem_of(error: BaseException) -> Problem:
         case Draining():
             headers = {**_retry(DRAINING_SECONDS), **dict([CLOSE])}
             return Problem(ROWS["draining"], "This gateway is stopping.", headers=headers)
+        case Damaged():
+            return Problem(ROWS["ledger_damaged"], _DAMAGED.format(error), headers=_retry(DAMAGED_SECONDS))
         case Fatal():
             return Problem(ROWS["recovering"], "Decisions have stopped.", headers=_retry(RECOVERY_SECONDS))
         case web.RequestPayloadError():
