@@ -33,6 +33,9 @@ COMMANDS: Mapping[str, Command] = {
     "serve": Command("run the gateway; --dev makes a throw-away ledger", "gateway", "gateway.administration:serve"),
     "ledger": Command("check, export, back up, prune the ledger; figures", "gateway", "gateway.ledger_commands:ledger"),
     "keys": Command("make, show, publish and check keys", "keys", "keys.__main__:main"),
+    "keys rotate": Command("change the keys that sign for a ledger", "gateway", "gateway.rotation:main", True),
+    "keys retire": Command("end the older of two keys", "gateway", "gateway.rotation:main", True),
+    "keys compromise": Command("disown a key that others may have", "gateway", "gateway.rotation:main", True),
     "agent": Command("make a key, enrol it; add, list and remove agents", "client", "gateway.enrolment:main"),
     "session": Command("act for an agent with a key of a short life", "client", "gateway.client.commands:main", True),
     "operator": Command("say who else is an operator", "client", "gateway.client.commands:main", True),
@@ -58,12 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
         return EXIT_OK if arguments else EXIT_USAGE
-    return _run(arguments[0], arguments[1:])
+    both = " ".join(arguments[:2])
+    name = both if both in COMMANDS else arguments[0]
+    return _run(name, arguments[len(name.split(" ")) :])
 
 
 def usage() -> str:
     """Return the overview of commands."""
-    rows = "".join(f"  {name:<10}{command.summary}\n" for name, command in COMMANDS.items())
+    rows = "".join(f"  {name:<17}{command.summary}\n" for name, command in COMMANDS.items())
     return (
         "usage: tallystick COMMAND …\n\n"
         "Leases for AI agents, with a signed and provable receipt for every decision.\n\n"

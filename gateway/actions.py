@@ -275,6 +275,12 @@ _TABLE: tuple[Action, ...] = (
         "operators only.",
     ),
     Action(
+        "key.list", "GET", f"{PREFIX}/keys", "read", "reader",
+        "List the ledger's own keys",
+        "Which entries put them in force and ended them, and the hash of the one that must come next. Pin the key "
+        "document, not this: it writes nothing and proves nothing.",
+    ),
+    Action(
         "receipt.get", "GET", f"{PREFIX}/ledger/receipts/{{seq}}", "read", "reader",
         "Get the receipt of an entry again",
         "The same leaf and signature as in the answer, with an inclusion proof at the newest checkpoint that witnesses "

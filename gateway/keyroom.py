@@ -89,7 +89,8 @@ class PublicFolder:
             self._document, self._forms = self._open()
         except Malformed as error:
             raise StartError(
-                f"{self._folder} is not this ledger's: {error}; restore the folder that `init` made, or a newer one"
+                f"{self._folder} holds the keys of another ledger, or damaged ones: {error}; restore the newest folder"
+                " that was published"
             ) from error
 
     @property

@@ -90,6 +90,24 @@ def _write_pair(path: Path, seed: bytes, purpose: str) -> None:
         raise
 
 
+def copy_key(source: Path, target: Path) -> None:
+    """Copy a key file and its passphrase file to `target`, durable on return; a key that is there is never replaced.
+
+    The passphrase comes first, and each file appears whole, so what was stopped half-way is done again by the same
+    call. KeyFileError when `target`, or another passphrase for it, exists.
+    """
+    if os.path.lexists(target):
+        raise _exists(target, "private")
+    for from_path, to_path in ((passphrase_path(source), passphrase_path(target)), (source, target)):
+        content = _read_secret(from_path, "private key")
+        if os.path.lexists(to_path) and _read_secret(to_path, "private key") != content:
+            raise _exists(to_path, "private")
+        stage = to_path.with_name(f".{to_path.name}.{secrets.token_hex(4)}")
+        _create(stage, content, "private key")
+        os.replace(stage, to_path)
+        sync_folder(to_path.parent)
+
+
 def write_key(path: Path, seed: bytes, passphrase: bytes, *, purpose: str = "private") -> None:
     """Write the 32-byte `seed` to the new file `path`, durable on return; `passphrase` is 64 lower-case hex digits.
 

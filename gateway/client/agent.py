@@ -43,7 +43,7 @@ from gateway.client.lease import HeldLease, OnGrant, OnLost
 from gateway.client.line import OnWait, Ticket, Wish, answer_to_claim, queued, undo, wait_in_line
 from gateway.client.office import Office, rows_in
 from gateway.client.profile import Profile, open_profile
-from gateway.client.receipts import VerifiedReceipt, open_receipt
+from gateway.client.receipts import VerifiedReceipt
 from gateway.client.score import TrustChange, changes
 from gateway.client.seen import open_checkpoint
 from gateway.client.transport import HttpTransport, Transport
@@ -475,7 +475,7 @@ class Agent(Office):
         `is_patient`: a gateway that is away is tried for as long as for a decision.
         """
         answer = await self.caller.read(RECEIPT_PATH.format(seq=seq), is_patient=is_patient)
-        receipt = open_receipt(encode_canonical(answer.get("receipt", answer)), self.profile.keyring)
+        receipt = await self.caller.open_receipt(encode_canonical(answer.get("receipt", answer)))
         if receipt.seq != seq:
             raise AnswerRefused(f"asked for entry {seq}, the gateway sent entry {receipt.seq}")
         await self.caller.remember(receipt.checkpoint)
@@ -494,7 +494,7 @@ class Agent(Office):
                 raise
             address = self.profile.address
             raise ProfileError(f"the gateway at {address.url} is not ledger {address.origin}") from error
-        fetched, known = self._open_checkpoint(note), self.caller.seen.newest
+        fetched, known = await self._open_checkpoint(note), self.caller.seen.newest
         if fetched.size < known.size:
             await self.caller.dispute(encode_note(known.note))
             raise LedgerBehind(fetched.size, known.size)
@@ -536,9 +536,10 @@ class Agent(Office):
         _, slash, path = self.profile.address.origin.partition("/")
         return slash + path
 
-    def _open_checkpoint(self, note: bytes) -> Checkpoint:
+    async def _open_checkpoint(self, note: bytes) -> Checkpoint:
+        origin = self.profile.address.origin
         try:
-            return open_checkpoint(note, self.profile.keyring, self.profile.address.origin)
+            return await self.caller.verified(note, lambda keyring: open_checkpoint(note, keyring, origin))
         except Malformed as error:
             raise AnswerRefused(f"the gateway's checkpoint does not verify: {error}") from error
 

@@ -19,7 +19,7 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -41,13 +41,14 @@ from gateway.client.errors import (
     refusal_of,
 )
 from gateway.client.presence import Presence
-from gateway.client.profile import Profile
+from gateway.client.profile import KEYS_PATH, Profile, refreshed
 from gateway.client.receipts import (
     ANSWER_BYTES_MAX,
     Sent,
     VerifiedReceipt,
     check_is_answer_to,
     check_is_whole,
+    has_other_signers,
     open_receipt,
     receipt_in,
 )
@@ -57,11 +58,13 @@ from gateway.client.transport import Reply, Transport
 from gateway.client.waiting import Jitter, pause_after_silence_ms
 from verifier.checkpoint import Checkpoint
 from verifier.entries import ACTION_PATHS, Leaf, check_body
+from verifier.keyring import Keyring
 from verifier.note import encode_note
 from verifier.wire import JsonObject, Malformed, encode_canonical, parse_json
 
 ATTEMPT_MS = 10_000  # one attempt; a gateway that needs longer for a decision is in trouble
 RETRY_MS = 30_000  # all attempts of one call, unless the caller names a deadline
+REFRESH_MS, REFRESH_PAUSE_MS = 3_000, 250  # for a newer key document
 DISPUTE_MS = 5_000  # all notes of one dispute; whoever found it must be told soon
 SKEW_MS_MAX = 120_000
 LEASE_LIFE_S, OTHER_LIFE_S = 15, 60  # docs/protocol.md 4.10
@@ -240,9 +243,56 @@ class Caller:
         receipt_bytes = receipt_in(reply.unverified_body)
         if receipt_bytes is None:
             raise await self._problem(reply, None)
-        receipt = open_receipt(receipt_bytes, self.profile.keyring)
+        receipt = await self.open_receipt(receipt_bytes)
         await self.remember(receipt.checkpoint)
         return receipt
+
+    async def open_receipt(self, data: bytes) -> VerifiedReceipt:
+        """Return a verified receipt; AnswerRefused. A key that is not known yet is looked up once."""
+        return await self.verified(data, partial(open_receipt, data))
+
+    async def verified(self, data: bytes, opened: Callable[[Keyring], T]) -> T:
+        """Return what `opened` makes of `data` under the pinned keys.
+
+        If it is not accepted, and other keys of this ledger signed it than those the pinned document has in force, the
+        ledger may have changed its keys: the document is fetched anew, checked under the pinned root, and `data` looked
+        at once more.
+        """
+        pinned = self.profile.keyring
+        try:
+            return opened(pinned)
+        except (AnswerRefused, Malformed):
+            if not has_other_signers(data, pinned, self.profile.address.origin):
+                raise
+            if self.profile.keyring is pinned and not await self._refresh_keys():
+                raise
+        return opened(self.profile.keyring)
+
+    async def _refresh_keys(self) -> bool:
+        """Fetch the key document; say whether it is a newer one of the pinned root, which is kept then.
+
+        Between the entry that ends a key and the document that says so is a moment: for so long it is asked for again.
+        """
+        until_ms = self.clock.steady_ms() + REFRESH_MS
+        while True:
+            try:
+                keyring = refreshed(self.profile, await self.fetch(KEYS_PATH, until_ms=until_ms))
+            except (ClientError, Malformed, OSError) as error:
+                _log.warning(
+                    "other keys signed than those known here, and no newer key document is to be had: %s", error
+                )
+                return False
+            if keyring is not None:
+                self.pin(keyring)
+                return True
+            if self.clock.steady_ms() + REFRESH_PAUSE_MS >= until_ms:
+                return False
+            await self.clock.sleep(REFRESH_PAUSE_MS)
+
+    def pin(self, keyring: Keyring) -> None:
+        """Judge by these keys from now on; they are of the same root and ledger."""
+        self.profile = replace(self.profile, keyring=keyring)
+        self.seen.keyring = keyring
 
     def _call(self, action: str, members: JsonObject, hold_ms: int = 0, idempotency_key: str | None = None) -> _Call:
         body: JsonObject = {"ledger": self.profile.address.origin, "actorDid": self.did, **members}
@@ -354,7 +404,7 @@ class Caller:
         receipt_bytes = receipt_in(sent.reply.unverified_body)
         if receipt_bytes is None:
             raise await self._problem(sent.reply, call)
-        receipt = open_receipt(receipt_bytes, self.profile.keyring)
+        receipt = await self.open_receipt(receipt_bytes)
         await self._accept(receipt.leaf, receipt.checkpoint, call, sent)
         return receipt
 
@@ -363,7 +413,7 @@ class Caller:
         sent = await self._post(call, timeout_ms)
         receipt_bytes = receipt_in(sent.reply.unverified_body)
         if receipt_bytes is not None:
-            receipt = open_receipt(receipt_bytes, self.profile.keyring)
+            receipt = await self.open_receipt(receipt_bytes)
             await self._accept(receipt.leaf, receipt.checkpoint, call, sent)
             if not receipt.leaf.text("error"):
                 raise AnswerRefused(f"entry {receipt.seq} is {receipt.type}, which answers no command of the batch")
@@ -375,7 +425,7 @@ class Caller:
 
     async def _open_batch(self, cut: Cut, call: _Call, sent: _Posted) -> tuple[VerifiedReceipt, ...]:
         """Each receipt proves the header, and with it the request, beside its own command."""
-        receipts = tuple(open_receipt(content, self.profile.keyring) for content in cut.receipts)
+        receipts = tuple([await self.open_receipt(content) for content in cut.receipts])
         await self._accept(cut.header, receipts[0].checkpoint, call, sent)
         check_is_whole(cut.header, receipts)
         return receipts

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from gateway.client.agent import Agent
 from gateway.client.errors import ClientError, ProfileError
-from gateway.client.profile import AGENT_KEY, Address, open_profile, write_profile
+from gateway.client.profile import AGENT_KEY, KEYS_PATH, Address, open_profile, write_profile
 from gateway.client.seen import read_bounded
 from gateway.client.transport import HttpTransport
 from keys.files import KeyFileError, new_key
@@ -20,7 +20,6 @@ from verifier.keyring import open_key_document
 from verifier.note import parse_vkey
 from verifier.wire import Malformed
 
-KEYS_PATH = "/.well-known/tallystick-keys"
 FETCH_MS = 10_000
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

@@ -80,6 +80,16 @@ class Office(ABC):
         """Return the API keys there ever were, by their digests, unverified."""
         return rows_in(await self.caller.read(API_KEYS_PATH), "apikeys")
 
+    # -- keys of the ledger --------------------------------------------------------------------------------------------
+
+    async def state_key(self, verb: str, statement: str) -> VerifiedReceipt:
+        """Bring a statement of the root: `verb` is announce, retire or compromise (docs/protocol.md 15.7)."""
+        return await self._decided(f"key.{verb}", {"statement": statement})
+
+    async def ledger_keys(self) -> JsonObject:
+        """Return which entries announced and ended the ledger's keys, and what may come next, unverified."""
+        return await self.caller.read(ACTIONS["key.list"].path)
+
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def close_session(

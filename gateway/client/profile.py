@@ -3,7 +3,7 @@
     agent.key, agent.pass   its private key (made by keys.files; mode 0600)
     gateway.json            {"authority", "origin", "url"}
     root.vkey               the root key, pinned by a person when joining: the one thing that came from outside
-    keys.note               the key document, signed by that root
+    keys.note               the key document, signed by that root; a newer one takes its place when it is needed
     seen.note               the newest checkpoint this agent has verified (seen.py)
     opened.json             in a session's folder only: the receipt of the entry that opened it
 
@@ -14,7 +14,7 @@ at the gateway's address can refuse service and nothing more.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.client.errors import ProfileError
@@ -22,12 +22,13 @@ from gateway.client.seen import Seen, read_bounded, replace_file
 from keys.files import KeyFileError, load_key
 from keys.signing import SigningKey
 from verifier.entries import AUTHORITY, ORIGIN
-from verifier.keyring import Keyring, open_keyring
+from verifier.keyring import Keyring, open_key_document, open_keyring
 from verifier.wire import Malformed, encode_canonical, parse_json
 
 HOME_VARIABLE = "TALLYSTICK_HOME"
 AGENT_KEY, ADDRESS, ROOT, KEYS, SEEN = "agent.key", "gateway.json", "root.vkey", "keys.note", "seen.note"
 OPENED = "opened.json"
+KEYS_PATH = "/.well-known/tallystick-keys"  # where a gateway publishes the key document
 ADDRESS_BYTES_MAX = 4_096
 
 
@@ -98,6 +99,26 @@ def write_profile(home: Path, address: Address, *, root: str, document: bytes) -
     replace_file(home / ROOT, root.encode() + b"\n")
     replace_file(home / KEYS, document)
     replace_file(home / ADDRESS, encode_address(address))
+    return keyring
+
+
+def refreshed(profile: Profile, document: bytes) -> Keyring | None:
+    """Return the keyring with a newer key document of the pinned root, and keep that; None when it is not newer.
+
+    Malformed: it is not of this root and ledger, or older than the one that is pinned.
+    """
+    pinned = profile.keyring
+    assert pinned.root is not None, "a profile pins a root"
+    keyring = replace(pinned, document=open_key_document(document, pinned.root))
+    if keyring.genesis(profile.address.origin) != profile.genesis:
+        raise Malformed("the key document is of another ledger")
+    if (keyring.version or 0) < (pinned.version or 0):
+        raise Malformed(f"key document version {keyring.version} is older than {pinned.version}, which is pinned")
+    if keyring.version == pinned.version:
+        return None
+    if profile.home is not None:
+        _check_refreshes(profile.home, keyring, pinned.root.vkey)
+        replace_file(profile.home / KEYS, document)
     return keyring
 
 

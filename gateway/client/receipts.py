@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from gateway.client.errors import AnswerRefused
 from verifier.checkpoint import Checkpoint, parse_checkpoint
-from verifier.entries import Leaf, parse_leaf, resources_of
-from verifier.keyring import Keyring
+from verifier.did import thumbprint
+from verifier.entries import Leaf, parse_leaf, resources_of, rows_of
+from verifier.keyring import Keyring, covers
 from verifier.merkle import leaf_hash
+from verifier.note import line_matches
 from verifier.proof import parse_proof
 from verifier.receipt import check_receipt
 from verifier.request import parse_signature_input
@@ -87,6 +89,30 @@ def open_receipt(data: bytes, keyring: Keyring) -> VerifiedReceipt:
         return VerifiedReceipt(data, parse_leaf(leaf_bytes), leaf_hash(leaf_bytes), parse_checkpoint(proof.checkpoint))
     except (Malformed, KeyError) as error:  # can't happen after the check above; never a traceback for a hostile peer
         raise AnswerRefused(f"the gateway's receipt can't be read again: {error}") from error
+
+
+def has_other_signers(data: bytes, keyring: Keyring, origin: str) -> bool:
+    """Say whether a receipt, or a bare checkpoint, has other signers of this ledger than the pinned keys in force.
+
+    A key came that is not known here, or one that is known went. Nothing here is verified: it is the reason to ask for
+    a newer key document, and nothing more.
+    """
+    try:
+        envelope = parse_json(data, bytes_max=RECEIPT_BYTES_MAX)
+        checkpoint = parse_checkpoint(parse_proof(str(envelope["proof"]).encode()).checkpoint)
+        stated = [row.get("keyid") for row in rows_of(envelope.get("signatures"))]
+    except (Malformed, KeyError):
+        stated = []
+        try:
+            checkpoint = parse_checkpoint(data)
+        except Malformed:
+            return False
+    logs, lines = keyring.log_keys(origin), [line for line in checkpoint.note.lines if line.name == origin]
+    known = {thumbprint(line.key.public_key) for line in keyring.receipt_keys(origin)}
+    has_unknown = any(not any(line_matches(line, log.key) for log in logs) for line in lines)
+    in_force = [log for log in logs if covers(log, checkpoint.size)]
+    lacks_known = any(not any(line_matches(line, log.key) for line in lines) for log in in_force)
+    return has_unknown or lacks_known or any(key_id not in known for key_id in stated)
 
 
 def receipt_in(answer: bytes) -> bytes | None:

@@ -19,13 +19,13 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.client.errors import ProfileError, SplitView
 from verifier.checkpoint import Checkpoint, parse_checkpoint
-from verifier.keyring import Keyring, covers
+from verifier.keyring import KeyLine, Keyring, covers
 from verifier.note import Note, encode_note, is_signed_once
 from verifier.wire import TEXT_BYTES_MAX, Malformed, encode_base64
 
@@ -37,7 +37,7 @@ class Seen:
 
     def __init__(self, path: Path | None, keyring: Keyring, origin: str, genesis: bytes) -> None:
         self._path = path
-        self._keyring = keyring
+        self.keyring = keyring
         self._origin = origin
         self._by_size: OrderedDict[int, Checkpoint] = OrderedDict()
         # A newcomer pins entry 0: its hash is the root of the tree of size 1. Nobody has to sign that.
@@ -82,7 +82,7 @@ class Seen:
         if self._path is None or not self._path.exists():
             return None
         try:
-            return open_checkpoint(read_bounded(self._path), self._keyring, self._origin)
+            return open_memory(read_bounded(self._path), self.keyring, self._origin)
         except (Malformed, OSError) as error:
             raise ProfileError(
                 f"{self._path} can't be used: {error}. It is this agent's memory of the ledger: restore it from a "
@@ -92,11 +92,21 @@ class Seen:
 
 def open_checkpoint(note: bytes, keyring: Keyring, origin: str) -> Checkpoint:
     """Return the checkpoint in `note` if a pinned log key of `origin`, not compromised, signed it; else Malformed."""
+    return _opened(note, [line for line in keyring.log_keys(origin) if line.status != "compromised"], origin)
+
+
+def open_memory(note: bytes, keyring: Keyring, origin: str) -> Checkpoint:
+    """Return the checkpoint in `note`, as `open_checkpoint` does, also if its key was disowned after it was kept.
+
+    What was proven once stays what the newest history must contain; whose key it was no longer matters for that.
+    """
+    return _opened(note, keyring.log_keys(origin), origin)
+
+
+def _opened(note: bytes, lines: Sequence[KeyLine], origin: str) -> Checkpoint:
     checkpoint = parse_checkpoint(note)
-    lines = [
-        line for line in keyring.log_keys(origin) if line.status != "compromised" and covers(line, checkpoint.size)
-    ]
-    if checkpoint.origin != origin or not any(is_signed_once(checkpoint.note, line.key) for line in lines):
+    fitting = [line.key for line in lines if covers(line, checkpoint.size)]
+    if checkpoint.origin != origin or not any(is_signed_once(checkpoint.note, key) for key in fitting):
         raise Malformed(f"the checkpoint carries no valid signature by a pinned log key of {origin}")
     return checkpoint
 

@@ -240,6 +240,7 @@ WITHHELD: Mapping[str, str] = {
     "session.list": "who else is here is for people, with labels of others",
     "operator.list": "who else is here is for people, with labels of others",
     "apikey.list": "an operator's",
+    "key.list": "for clients that verify, without a model",
     "agent.enrol": "comes before there is an agent",
     "agent.list": "who else is here is for people, with labels of others",
     "scheme.list": "for people; a refusal says when a mode is not allowed",

@@ -53,6 +53,12 @@ async def operators(house: House, call: Call) -> Reply:
     return _picture(house, await house.scenes.operators())
 
 
+async def keys(house: House, call: Call) -> Reply:
+    """List the keys that sign, or signed, for the ledger, in the order of their entries."""
+    await _admit(house, call)
+    return _picture(house, await house.scenes.keys())
+
+
 async def agents(house: House, call: Call) -> Reply:
     """List every key that was ever enrolled, in the order of enrolment."""
     check_unlimited(house, await _admit(house, call))

@@ -17,7 +17,7 @@ from time import monotonic
 
 import orjson
 
-from gateway.core.state import Agent, ApiKey, Operator, Parameters, Scheme, Session, operator_at
+from gateway.core.state import Agent, ApiKey, Keys, LedgerKey, Operator, Parameters, Scheme, Session, operator_at
 from gateway.core.waitview import Scene, Shelf, leases_view, look, wait_view
 from gateway.ledger.sequencer import Sequencer
 
@@ -70,6 +70,10 @@ class Scenes:
     async def operators(self) -> bytes:
         """Return every key that ever was an operator, in the order of their entries."""
         return await self._answer(("operators", ""), lambda _: self._operators())
+
+    async def keys(self) -> bytes:
+        """Return every key of the ledger, in the order of their entries, and what may come next."""
+        return await self._answer(("keys", ""), lambda _: self._keys())
 
     async def apikeys(self) -> bytes:
         """Return every API key, in the order of issue."""
@@ -137,6 +141,13 @@ class Scenes:
         found = [record for record in self._shelf.scan("operator/") if isinstance(record, Operator)]
         return {"operators": [_operator_row(one) for one in sorted(found, key=lambda one: (one.added_seq, one.did))]}
 
+    def _keys(self) -> Mapping[str, object]:
+        found = [record for record in self._shelf.scan("key/") if isinstance(record, LedgerKey)]
+        told = sorted(found, key=lambda key: (key.announced_seq, key.vkey))
+        sets = [record for record in self._shelf.scan("ledger/keys/") if isinstance(record, Keys)]
+        following = {keys.purpose: keys.next_hash for keys in sets if keys.next_hash is not None}
+        return {"keys": [_key_row(key) for key in told], "next": following}
+
     def _apikeys(self) -> Mapping[str, object]:
         found = [record for record in self._shelf.scan("apikey/") if isinstance(record, ApiKey)]
         return {"apikeys": [_apikey_row(one) for one in sorted(found, key=lambda key: key.issued_seq)]}
@@ -194,6 +205,11 @@ def _session_row(session: Session) -> dict[str, object]:
 def _operator_row(operator: Operator) -> dict[str, object]:
     perhaps = {"name": operator.name, "removedSeq": operator.removed_seq}
     return {"did": operator.did, "addedSeq": operator.added_seq, **_told(perhaps)}
+
+
+def _key_row(key: LedgerKey) -> dict[str, object]:
+    row: dict[str, object] = {"purpose": key.purpose, "key": key.vkey, "announcedSeq": key.announced_seq}
+    return {**row, **_told({"endedSeq": key.ended_seq, "isCompromised": key.is_compromised or None})}
 
 
 def _apikey_row(key: ApiKey) -> dict[str, object]:

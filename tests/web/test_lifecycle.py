@@ -122,7 +122,7 @@ async def test_keys_of_another_ledger_are_refused_at_start(tmp_path: Path) -> No
     make(tmp_path / "two")
     for name in ("log.key", "log.pass"):
         (tmp_path / "one" / "keys" / name).write_bytes((tmp_path / "two" / "keys" / name).read_bytes())
-    with pytest.raises(StartError, match="not the active keys"):
+    with pytest.raises(StartError, match="no private half of the log key"):
         async with running(tmp_path / "one", SETTINGS):
             raise AssertionError("it must not start")
 

@@ -12,12 +12,17 @@ from gateway.client.delegation import delegate
 from gateway.core.intake import REJECTIONS
 from gateway.core.refusal import TABLE
 from gateway.web.problem import ACCEPT_SIGNATURE, ROWS
+from keys.files import load_key
+from keys.rotation import signed_statement
 from keys.signing import SigningKey
+from tests.core.requests import key_note
 from tests.web.world import AUTHORITY, ORIGIN, Message, Reply, World, make, world
 from tests.world import StillClock
 from verifier.delegation import statement_bytes
 from verifier.did import encode_did
+from verifier.note import make_vkey
 from verifier.request import content_digest
+from verifier.statement import KeyStatement
 from verifier.wire import encode_base64
 
 MEMBERS = {"type", "title", "status", "detail", "code", "requestId", "advice", "retry"}
@@ -55,6 +60,13 @@ def other_body(world: World, key: SigningKey, body: bytes) -> Message:
 def bent_digest(world: World, key: SigningKey) -> Message:
     message = acquire(world, key)
     return message.having("content-digest", content_digest(message.body + b" "))
+
+
+def stated(world: World, key: SigningKey) -> str:
+    """What the real root states of a log key that nobody has."""
+    root = load_key(world.folder / "root" / "root.key", purpose="root")
+    statement = KeyStatement("announce", "log", make_vkey(ORIGIN, key.public_key))
+    return signed_statement(statement, root, ORIGIN, world.made.genesis)
 
 
 def weak_key(world: World, key: SigningKey) -> Message:
@@ -106,6 +118,10 @@ BENT: dict[str, Bend] = {
     "proof_invalid": lambda w, k: w.signed(
         w.operator, "agent.add", agent=k.did, keyDigest="a" * 64, proof=encode_base64(k.sign(b"something else"))
     ),
+    "key_statement_invalid": lambda w, k: w.signed(
+        w.operator, "key.announce", statement=key_note("announce", "log", "new", w.made.genesis.hex(), by="thief")
+    ),
+    "key_unready": lambda w, k: w.signed(w.operator, "key.announce", statement=stated(w, SigningKey.generate())),
     "token_invalid": lambda w, k: Message(
         "POST",
         acquire(w, k).target,
@@ -126,7 +142,7 @@ def test_the_door_has_a_title_for_every_rejection_and_the_same_status() -> None:
 def test_only_what_may_be_accepted_later_as_it_is_may_be_sent_again() -> None:
     assert {code for code, row in ROWS.items() if row.retry == "same_request"} == {
         "body_incomplete", "body_too_slow", "rate_limited", "busy", "draining", "timed_out", "recovering",
-        "internal_error",
+        "internal_error", "key_unready",
     }  # fmt: skip
     assert {code for code, row in ROWS.items() if row.retry == "new_request"} == {"outside_window"}
     assert all(ROWS[row.name].retry == row.retry for row in TABLE if row.name in ROWS)

@@ -1,0 +1,481 @@
+"""`tallystick keys rotate | retire | compromise`: changes the keys that sign for a running ledger.
+
+Runs where the data directory is, with the folder of the root at hand and the operator's profile. Each step leaves
+something that the next run finds, so a command that was stopped anywhere is simply run again:
+
+1. the key that comes next is copied from the root's folder into `keys/`, where the gateway looks for it;
+2. the key after it is made, and stays with the root;
+3. the root states what shall be, the operator brings it, and the ledger has the entry;
+4. a key document that says what the ledger says is signed and published.
+
+The root never takes anybody's word for what the ledger says: the gateway only names entries, and each is believed as
+far as its receipt proves it and the root's own statement stands in it.
+Source: docs/protocol.md 15.7 to 15.11; docs/operating.md, changing keys.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.client.agent import Agent
+from gateway.client.errors import ClientError
+from gateway.client.exits import DONE, REFUSED
+from gateway.client.office import rows_in
+from gateway.client.profile import refreshed
+from gateway.client.terminal import command_parser, duration_ms, operating, patient, perform
+from gateway.core.key import line_of
+from gateway.core.state import LedgerKey
+from gateway.keyroom import KEYS, PUBLIC, key_files
+from gateway.ledger.cosigned import WITNESSES_FILE, open_witnesses, valid_lines
+from gateway.signer import key_name
+from keys.files import KeyFileError, copy_key, load_key, new_key, passphrase_path, sync_folder
+from keys.forms import NOTE_FILE, root_vkey, signed_key_document
+from keys.publish import PublishError, publish, read_forms
+from keys.rotation import Final, commitment, next_document, signed_statement
+from keys.signing import SigningKey
+from verifier.checkpoint import Checkpoint, parse_checkpoint
+from verifier.entries import PURPOSES, Leaf, full_type
+from verifier.keyring import KeyDocument, KeyLine, covers, open_key_document
+from verifier.note import VerifierKey, encode_note, is_signed_once, make_vkey
+from verifier.policy import Policy, is_quorum_met
+from verifier.statement import KeyStatement, open_key_statement
+from verifier.wire import Malformed
+
+WITNESSED_MS_DEFAULT = 120_000
+LOOK_MS = 2_000  # between two looks for a witnessed checkpoint
+FETCH_MS = 10_000
+# How what a key is to become is called in the ledger, and which entry says that it did.
+_ENDINGS = {"retire": "key.retired", "compromise": "key.compromised"}
+
+
+class RotationError(ClientError):
+    """Nothing more was done; the text says why, and what to do."""
+
+
+class Stated(NamedTuple):
+    """What the ledger says of its keys: each key there ever was, and by purpose the hash of the next one."""
+
+    keys: tuple[LedgerKey, ...]
+    following: Mapping[str, str]
+
+    @property
+    def lines(self) -> tuple[KeyLine, ...]:
+        return tuple(map(line_of, self.keys))
+
+    def in_force(self, purpose: str) -> tuple[KeyLine, ...]:
+        """Return the lines of a purpose in force, the oldest first."""
+        return tuple(line for line in self.lines if line.purpose == purpose and line.to_size is None)
+
+    def disowned(self, purpose: str) -> tuple[KeyLine, ...]:
+        return tuple(line for line in self.lines if line.purpose == purpose and line.status == "compromised")
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """Where keys are changed: the data directory, the folder of the root and its key, the operator's agent."""
+
+    data: Path
+    root_folder: Path
+    root: SigningKey
+    agent: Agent
+
+    @property
+    def origin(self) -> str:
+        return self.agent.profile.address.origin
+
+    @property
+    def genesis(self) -> bytes:
+        return self.agent.profile.genesis
+
+    @property
+    def root_key(self) -> VerifierKey:
+        return root_vkey(self.origin, self.root.public_key)
+
+    def published(self) -> KeyDocument:
+        """Return the document that readers get now."""
+        return open_key_document(read_forms(self.data / PUBLIC).get(NOTE_FILE, b""), self.root_key)
+
+
+# -- what the ledger says ----------------------------------------------------------------------------------------------
+
+
+async def stated(office: Office) -> Stated:
+    """Return what the ledger says of its keys, each word of it proven by a receipt and stated by the root.
+
+    Which keys signed those receipts the published document may not know yet, so the gateway is taken at its word first.
+    That is no risk: unless the root stated just this in the ledger, nothing comes of it.
+    """
+    rows = rows_in(await office.agent.ledger_keys(), "keys")
+    _presume(office, [key for row in rows if (key := _told(row)) is not None])
+    opened = (await office.agent.receipt(0)).leaf
+    known = {key.vkey: key for key in map(_first, _texts(opened, "keys"))}
+    following = opened.value.get("nextKeys")
+    committed = {name: str(value) for name, value in following.items()} if isinstance(following, dict) else {}
+    for seq in sorted(_numbers(rows, "announcedSeq") - {0}):
+        leaf, stating = await _statement_at(office, seq, "key.announced")
+        known[stating.key.vkey] = LedgerKey(stating.purpose, stating.key.vkey, leaf.seq)
+        committed[stating.purpose] = stating.next or ""
+    for seq in sorted(_numbers(rows, "endedSeq")):
+        leaf, stating = await _statement_at(office, seq, *_ENDINGS.values())
+        ended = known.get(stating.key.vkey)
+        if ended is None:
+            raise RotationError(f"entry {seq} ends a key that no entry announced; audit the ledger before you go on")
+        is_compromised = leaf.type == full_type("key.compromised")
+        known[ended.vkey] = ended._replace(ended_seq=leaf.seq, is_compromised=is_compromised)
+    ordered = sorted(known.values(), key=lambda key: (key.announced_seq, key.vkey))
+    return Stated(tuple(ordered), {purpose: text for purpose, text in committed.items() if text})
+
+
+def _presume(office: Office, keys: Sequence[LedgerKey]) -> None:
+    """Judge receipts by these bounds of keys, for the time of this command."""
+    document, caller = office.published(), office.agent.caller
+    presumed = {line.key: line for line in document.keys}
+    presumed |= {line.key: replace(line, status="retired" if line.to_size else "active") for line in map(line_of, keys)}
+    told = replace(document, keys=tuple(presumed.values()))
+    caller.pin(replace(caller.profile.keyring, document=told))
+
+
+def _told(row: Mapping[str, object]) -> LedgerKey | None:
+    """Return a key as the gateway tells of it, unverified."""
+    purpose, vkey, announced, ended = (row.get(name) for name in ("purpose", "key", "announcedSeq", "endedSeq"))
+    if not isinstance(purpose, str) or not isinstance(vkey, str) or not isinstance(announced, int):
+        return None
+    return LedgerKey(purpose, vkey, announced, ended if isinstance(ended, int) else None)
+
+
+async def _statement_at(office: Office, seq: int, *types: str) -> tuple[Leaf, KeyStatement]:
+    leaf = (await office.agent.receipt(seq)).leaf
+    if leaf.type not in map(full_type, types):
+        raise RotationError(f"the gateway says that entry {seq} is about a key, but it is {leaf.type}; do not go on")
+    note = leaf.text("statement").encode()
+    return leaf, open_key_statement(note, office.root_key, office.origin, office.genesis)
+
+
+def _first(text: str) -> LedgerKey:
+    purpose, vkey, *_ = text.split(" ")
+    return LedgerKey(purpose, vkey, 0)
+
+
+def _numbers(rows: Sequence[Mapping[str, object]], name: str) -> set[int]:
+    return {number for row in rows if isinstance(number := row.get(name), int)}
+
+
+def _texts(leaf: Leaf, name: str) -> list[str]:
+    values = leaf.value[name]
+    return [str(value) for value in values] if isinstance(values, list) else []
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+async def announce(office: Office, purpose: str) -> None:
+    """Put the key that comes next in force."""
+    now = await stated(office)
+    used = {line.key.public_key for line in now.lines}
+    key = _installed(office, purpose, now.following.get(purpose), used)
+    after = _kept(office, purpose, used | {key.public_key})
+    vkey = make_vkey(key_name(office.origin, purpose), key.public_key)
+    receipt = await _bring(office, KeyStatement("announce", purpose, vkey, commitment(after.public_key)))
+    print(f"entry {receipt}: the {purpose} key {vkey.vkey} is in force beside the older one")
+    _tidy(office, purpose)
+
+
+async def end(office: Office, verb: str, line: KeyLine) -> None:
+    """Retire or disown a key in force. The checkpoint over that entry has no line of a log key that it ends."""
+    now = await stated(office)
+    before = office.agent.caller.seen.newest.size
+    ended = [key._replace(ended_seq=before) if key.vkey == line.key.vkey else key for key in now.keys]
+    _presume(office, ended if line.purpose == "log" else now.keys)
+    receipt = await _bring(office, KeyStatement(verb, line.purpose, line.key))
+    done = "retired" if verb == "retire" else "disowned"
+    print(f"entry {receipt}: the {line.purpose} key {line.key.vkey} is {done}")
+
+
+async def _bring(office: Office, statement: KeyStatement) -> int:
+    note = signed_statement(statement, office.root, office.origin, office.genesis)
+    return (await office.agent.state_key(statement.verb, note)).seq
+
+
+async def publish_stated(office: Office) -> None:
+    """Publish what the ledger says of its keys, if readers are told anything else."""
+    now, document = await stated(office), office.published()
+    finals = {line.key: await _final(office, line) for line in now.disowned("log")}
+    following = next_document(document, now.lines, {key: final for key, final in finals.items() if final is not None})
+    if following is None:
+        print(f"version {document.version} of the key document says all that the ledger says")
+        return
+    publish(office.data / PUBLIC, following, office.root)
+    with suppress(ClientError, Malformed):  # the operator's own profile finds it by itself another time
+        refreshed(office.agent.profile, signed_key_document(following, office.root))
+    print(f"published version {following.version} of the key document; the gateway serves it now")
+
+
+def _installed(office: Office, purpose: str, committed: str | None, used: set[bytes]) -> SigningKey:
+    """Return the key that comes next, after it was put into `keys/`: that of the root's folder, or one left there.
+
+    Where the ledger names no hash, any key will do that was not used before.
+    """
+
+    def is_next(key: SigningKey) -> bool:
+        return key.public_key not in used and committed in (None, commitment(key.public_key))
+
+    for path in key_files(office.data, purpose):
+        key = load_key(path, purpose=purpose)
+        if is_next(key):
+            return key
+    for path in _next_files(office.root_folder, purpose):
+        key = load_key(path, purpose=purpose)
+        if is_next(key):
+            copy_key(path, _free(office.data / KEYS, purpose, 2, path))
+            return key
+    if committed is None:
+        return new_key(_free(office.data / KEYS, purpose, 2), purpose=purpose)
+    raise RotationError(
+        f"{office.root_folder} has no {purpose} key of hash {committed}, which the ledger wants next. `tallystick init`"
+        f" made it as next-{purpose}.key: name the folder that it was moved to with --root-folder."
+    )
+
+
+def _kept(office: Office, purpose: str, used: set[bytes]) -> SigningKey:
+    """Return the key after the next one, which stays with the root: one that was made before, or a new one."""
+    for path in _next_files(office.root_folder, purpose):
+        key = load_key(path, purpose=purpose)
+        if key.public_key not in used:
+            return key
+    return new_key(_free(office.root_folder, f"next-{purpose}", 1), purpose=purpose)
+
+
+def _tidy(office: Office, purpose: str) -> None:
+    """Take what is in `keys/` now out of the root's folder: a private key lies in one place."""
+    here = {load_key(path, purpose=purpose).public_key for path in key_files(office.data, purpose)}
+    for path in _next_files(office.root_folder, purpose):
+        if load_key(path, purpose=purpose).public_key in here:
+            path.unlink()
+            passphrase_path(path).unlink(missing_ok=True)
+            sync_folder(office.root_folder)
+
+
+def _next_files(folder: Path, purpose: str) -> list[Path]:
+    return sorted(folder.glob(f"next-{purpose}*.key"), key=lambda path: (len(path.name), path.name))
+
+
+def _free(folder: Path, stem: str, number: int, source: Path | None = None) -> Path:
+    """Return the first free name `<stem>.key`, `<stem>.2.key` and so on, from a number on.
+
+    What was stopped half-way left a passphrase without its key: that of `source` is gone on with, others are let lie.
+    """
+    while True:
+        path = folder / (f"{stem}.key" if number == 1 else f"{stem}.{number}.key")
+        beside = passphrase_path(path)
+        is_begun = (
+            source is not None and beside.exists() and beside.read_bytes() == passphrase_path(source).read_bytes()
+        )
+        if not path.exists() and (is_begun or not beside.exists()):
+            return path
+        number += 1
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.exists() and one.read_bytes() == other.read_bytes()
+
+
+# -- the tree after a theft --------------------------------------------------------------------------------------------
+
+
+async def _final(office: Office, line: KeyLine) -> Final | None:
+    """Return the tree that the line of a disowned log key shall name: a witnessed one, or for now the newest there is.
+
+    Such a tree has the entry in it that disowned the key, so that key did not sign it, and others did.
+    """
+    assert line.to_size is not None, "a disowned key is not in force"
+    witnessed = await _witnessed(office, line)
+    if witnessed is not None:
+        return Final(witnessed.size, witnessed.root, encode_note(witnessed.note))
+    newest = await office.agent.check_history()
+    return Final(newest.size, newest.root) if newest.size > line.to_size else None
+
+
+async def _witnessed(office: Office, line: KeyLine) -> Checkpoint | None:
+    """Return the newest cosigned checkpoint if it proves that the key was disowned before."""
+    policy = _policy(office)
+    if policy is None:
+        return None
+    _, slash, path = office.origin.partition("/")
+    try:
+        found = parse_checkpoint(await office.agent.caller.fetch(f"{slash}{path}/witnessed"))
+    except (ClientError, Malformed):
+        return None
+    others = [one for one in (await stated(office)).lines if one.purpose == "log" and one.status != "compromised"]
+    is_signed = any(covers(one, found.size) and is_signed_once(found.note, one.key) for one in others)
+    is_met = is_quorum_met(policy, set(valid_lines(found, policy.witnesses)))
+    is_later = line.to_size is not None and found.size > line.to_size
+    return found if found.origin == office.origin and is_signed and is_met and is_later else None
+
+
+def _policy(office: Office) -> Policy | None:
+    path = office.data / WITNESSES_FILE
+    return open_witnesses(path.read_bytes()).policy if path.exists() else None
+
+
+async def await_witnessed(office: Office, purpose: str, wait_ms: int) -> bool:
+    """Wait until the document can prove each disowning; say whether it can. Without witnesses it never will."""
+    clock = office.agent.clock
+    until_ms = clock.steady_ms() + wait_ms
+    waiting = [line for line in (await stated(office)).disowned(purpose) if not _is_proven(office, line)]
+    while waiting and clock.steady_ms() < until_ms:
+        waiting = [line for line in waiting if await _witnessed(office, line) is None]
+        if waiting:
+            await clock.sleep(LOOK_MS)
+    return not waiting
+
+
+def _is_proven(office: Office, line: KeyLine) -> bool:
+    return any(shown.key == line.key and shown.final_note is not None for shown in office.published().keys)
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+async def rotate(office: Office, arguments: argparse.Namespace) -> int:
+    """Announce the next key of each purpose, and publish the document that has both in it."""
+    await publish_stated(office)
+    for purpose in _purposes(arguments):
+        in_force = (await stated(office)).in_force(purpose)
+        if len(in_force) > 1:
+            _tidy(office, purpose)
+            print(f"two {purpose} keys are in force already, the newest {in_force[-1].key.vkey}")
+            continue
+        await announce(office, purpose)
+        await publish_stated(office)
+    print("Readers fetch the new document by and by. Then end the old keys:  tallystick keys retire --data DIR")
+    return DONE
+
+
+async def retire(office: Office, arguments: argparse.Namespace) -> int:
+    """Take the older of two keys out of force, and publish that.
+
+    The log key last: from its entry on, until the document says so, readers miss its line on new checkpoints.
+    """
+    await publish_stated(office)
+    ended = 0
+    for purpose in reversed(_purposes(arguments)):
+        in_force = (await stated(office)).in_force(purpose)
+        if len(in_force) > 1:
+            await end(office, "retire", in_force[0])
+            ended += 1
+    if not ended:
+        print("of each purpose one key is in force: none is older. First comes:  tallystick keys rotate")
+        return DONE
+    await publish_stated(office)
+    print("The retired key's file in keys/ is needed no more once the gateway has kept its last signatures.")
+    return DONE
+
+
+async def compromise(office: Office, arguments: argparse.Namespace) -> int:
+    """Disown a key: another one signs first, and in the end the document names a tree that witnesses saw after it."""
+    await publish_stated(office)
+    purpose = arguments.purpose
+    target = _target(office, await stated(office), purpose, arguments.key)
+    if target.to_size is None:
+        if len((await stated(office)).in_force(purpose)) == 1:
+            await announce(office, purpose)
+            await publish_stated(office)
+        await end(office, "compromise", target)
+        await publish_stated(office)
+    if purpose == "receipt":
+        return DONE
+    if _policy(office) is None:
+        print("Without witnesses nobody can prove that the key was disowned: what it signed alone proves nothing now.")
+        return DONE
+    if not await await_witnessed(office, purpose, arguments.wait):
+        print("no witnessed checkpoint has the disowning in it yet; run this again later", file=sys.stderr)
+        return REFUSED
+    await publish_stated(office)
+    return DONE
+
+
+def _target(office: Office, now: Stated, purpose: str, vkey: str | None) -> KeyLine:
+    """Return the key to be disowned: the one that is named, one that was begun with, or the oldest in force.
+
+    A command that is run once more by mistake must not disown the key that took the stolen one's place.
+    """
+    if vkey is not None:
+        found = next((line for line in now.lines if line.purpose == purpose and line.key.vkey == vkey), None)
+        if found is None or found.status == "retired":
+            raise RotationError(f"--key: no {purpose} key of this ledger in force has this vkey; see public/vkeys.txt")
+        return found
+    disowned, in_force = now.disowned(purpose), now.in_force(purpose)
+    unproven = [line for line in disowned if purpose == "log" and not _is_proven(office, line)]
+    if unproven and len(in_force) == 1:
+        return unproven[0]
+    if disowned and len(in_force) == 1:
+        raise RotationError(f"{disowned[-1].key.vkey} is disowned already; name another one with --key")
+    return in_force[0]
+
+
+def _purposes(arguments: argparse.Namespace) -> tuple[str, ...]:
+    return PURPOSES if arguments.purpose == "both" else (arguments.purpose,)
+
+
+_Verb = Callable[[Office, argparse.Namespace], Coroutine[object, object, int]]
+_VERBS: Mapping[str, tuple[_Verb, str]] = {
+    "rotate": (rotate, "Put the next log and receipt key in force beside those that are, and publish the document."),
+    "retire": (retire, "Take the older key out of force, and publish that. What it signed stays valid."),
+    "compromise": (compromise, "Disown a key that others may have: another one takes its place, and what it signed "
+                   "needs witnesses or a proof from now on."),
+}  # fmt: skip
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; `argv` begins with its name, such as `keys rotate`."""
+    name, verb = argv[0], argv[0].split(" ")[-1]
+    arguments = _parser(name, verb).parse_args(argv[1:])
+    if arguments.home is None:
+        arguments.home = arguments.data / "operator"
+
+    async def handler(arguments: argparse.Namespace) -> int:
+        with operating():
+            async with _opened(arguments) as office:
+                return await _VERBS[verb][0](office, arguments)
+
+    return perform(name, handler, arguments)
+
+
+def _parser(name: str, verb: str) -> argparse.ArgumentParser:
+    parser = command_parser(name, _VERBS[verb][1] + " Run it again if it was stopped: it goes on where it was.")
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory of the gateway")
+    parser.add_argument(
+        "--root-folder", type=Path, metavar="DIR", help="where root.key and the next keys are (default DATA/root)"
+    )
+    parser.add_argument("--home", type=Path, metavar="DIR", help="the operator's profile (default DATA/operator)")
+    if verb == "compromise":
+        parser.add_argument("--purpose", choices=PURPOSES, required=True, help="what the key signs")
+        parser.add_argument("--key", metavar="VKEY", help="the key to disown (default: the oldest in force)")
+        parser.add_argument(
+            "--wait", type=duration_ms, default=WITNESSED_MS_DEFAULT, metavar="TIME",
+            help="how long to wait for a witnessed checkpoint (default 2m)",
+        )  # fmt: skip
+    else:
+        parser.add_argument("--purpose", choices=(*PURPOSES, "both"), default="both", help="which (default both)")
+    return parser
+
+
+@asynccontextmanager
+async def _opened(arguments: argparse.Namespace) -> AsyncIterator[Office]:
+    """Yield the office; what keeps it from working is told as the commands of a client tell it."""
+    folder = arguments.root_folder or arguments.data / "root"
+    try:
+        root = load_key(folder / "root.key", purpose="root")
+        async with patient(arguments.home) as agent:
+            office = Office(arguments.data, folder, root, agent)
+            if agent.profile.keyring.root != office.root_key:
+                raise RotationError(f"{folder}/root.key is not the root that the profile {arguments.home} pins")
+            yield office
+    except (KeyFileError, PublishError, Malformed, OSError) as error:
+        raise RotationError(str(error)) from error
