@@ -1,4 +1,4 @@
-"""The client's commands: `tallystick join | lease | wait | run | scheme | trust | session | operator | apikey`.
+"""The client's commands: `tallystick join | lease | receipt | wait | run | scheme | trust | session | operator | apikey`.
 
 Thin: arguments in, one verb of the agent, words or JSON out. What is in the way goes to standard error with what to do
 next; with --json the outcome, good or bad, is one line on standard output. The larger ones have files of their own.
@@ -17,6 +17,7 @@ from gateway.client.join import join, read_root
 from gateway.client.lease_commands import lease_parser
 from gateway.client.office_commands import apikey_parser, operator_parser
 from gateway.client.outcome import check_receipt_path
+from gateway.client.receipt_commands import receipt_parser
 from gateway.client.rule_commands import scheme_parser, trust_parser
 from gateway.client.run import Job, run
 from gateway.client.session_commands import session_parser
@@ -125,6 +126,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 _COMMANDS: Mapping[str, Callable[[], tuple[argparse.ArgumentParser, Handler]]] = {
     "join": _join_parser,
     "lease": lease_parser,
+    "receipt": receipt_parser,
     "wait": wait_parser,
     "wait claim": claim_parser,
     "wait cancel": cancel_parser,

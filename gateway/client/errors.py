@@ -114,6 +114,10 @@ class LedgerBehind(AnswerRefused):
         )
 
 
+class NotWitnessed(ClientError):
+    """No checkpoint that the reader's witnesses stand for reaches an entry yet; its receipt is as good as before."""
+
+
 class SplitView(AnswerRefused):
     """Two histories under one log key. `ours` and `theirs` are the two signed checkpoint notes: keep them."""
 

@@ -29,6 +29,7 @@ from gateway.client.errors import (
     LockDelayed,
     NotEnrolled,
     NotHeld,
+    NotWitnessed,
     ProfileError,
     Queued,
     QueueFull,
@@ -44,7 +45,7 @@ from gateway.client.errors import (
 )
 from verifier.verdict import TEXT_CHARACTERS_MAX, escape
 
-DONE, REFUSED, USAGE = 0, 1, 2
+DONE, REFUSED, USAGE, UNWITNESSED = 0, 1, 2, 3
 UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK, ENDED = 69, 73, 75, 76, 77, 78, 79, 80
 NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE, INTERRUPTED, UNREAD = 126, 127, 128, 130, 141
 
@@ -52,6 +53,7 @@ MEANINGS: Mapping[int, str] = {
     DONE: "done",
     REFUSED: "refused, with a receipt; the text names the refusal",
     USAGE: "wrong usage",
+    UNWITNESSED: "no quorum of witnesses stands for the receipt yet (after --wait)",
     UNREACHABLE: "the gateway could not be reached in time; nothing is known",
     HELD: "others hold the lease or come first, or another process with this key does (after --wait)",
     LOST: "the lease was lost while the command ran; the command was stopped",
@@ -128,6 +130,7 @@ _KINDS: tuple[tuple[type[ClientError], int], ...] = (
     (LeaseLost, LOST),
     (Unreachable, UNREACHABLE),
     (AnswerRefused, UNPROVEN),
+    (NotWitnessed, UNWITNESSED),
     (NotEnrolled, NOT_ENROLLED),
     (SessionRefused, NOT_ENROLLED),
     (TrialOver, NOT_ENROLLED),
@@ -138,6 +141,7 @@ _KINDS: tuple[tuple[type[ClientError], int], ...] = (
 _NAMES: tuple[tuple[type[ClientError], str], ...] = (
     (StillWaiting, "still_waiting"),
     (NotHeld, "not_held"),
+    (NotWitnessed, "not_witnessed"),
     (HeldHere, "held_here"),
     (Interrupted, "interrupted"),
     (LeaseLost, "lease_lost"),
