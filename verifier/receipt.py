@@ -66,7 +66,7 @@ def _check_end(walk: Walk, leaf: Leaf, now_ms: int) -> None:
 
 def _compare(walk: Walk, mine: Side, other: Side, number: int) -> None:
     """Step 12: two signed statements of one origin agree, contradict each other, or leave it open."""
-    if other.tree is None and not other.leaves:
+    if other.tree is None and not other.leaves and other.proof is None:
         text = f"other file {number} carries no valid signature that is pinned"
         walk.say(12, "other_unusable", text, Outcome.INDETERMINATE)
     elif other.walk.leaf_bytes and not other.leaves:
