@@ -35,8 +35,9 @@ const CALLS = {
     const root = v.rootFromInclusion(index, size, unhex(leaf), path.map(unhex));
     return root && Buffer.from(root).toString("hex");
   },
-  consistency: (size1, size2, root1, root2, path) =>
-    v.isConsistent(size1, size2, unhex(root1), unhex(root2), path.map(unhex)),
+  consistency: (size1, root1, size2, root2, path) =>
+    v.isConsistent(size1, unhex(root1), size2, unhex(root2), path.map(unhex)),
+  ranges: (index, size, leaf, path) => [...v.rangesFromInclusion(index, size, unhex(leaf), path.map(unhex))],
   sha256: (text) => Buffer.from(v.sha256(unhex(text))).toString("hex"),
   moment: (ms) => v.moment(ms),
   async delegation(delegations, actor, ledger, timeMs) {

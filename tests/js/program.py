@@ -14,6 +14,7 @@ NODE = Path(executable.__file__).parent / "bin" / "node"
 VERIFY = ROOT / "verifier" / "js" / "verify.mjs"
 _CALLS = Path(__file__).with_name("calls.mjs")
 _JUDGE = Path(__file__).with_name("judge.mjs")
+_CASES = Path(__file__).with_name("cases.mjs")
 
 
 def call(rows: list[list[Any]]) -> list[Any]:
@@ -26,9 +27,20 @@ def judge(pins: dict[str, Any], receipts: list[bytes]) -> list[dict[str, Any]]:
     return _run(_JUDGE, {"pins": pins, "receipts": [receipt.hex() for receipt in receipts]})
 
 
-def _run(script: Path, value: Any) -> Any:
+def cases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Exit code and report of many command lines with their files, by one process."""
+    return _run(_CASES, {"cases": rows})
+
+
+def _run(script: Path, value: Any) -> list[Any]:
     done = subprocess.run(
-        [NODE, "--no-warnings", script], input=json.dumps(value), text=True, capture_output=True, timeout=240, check=False
+        [NODE, "--no-warnings", script],
+        input=json.dumps(value),
+        text=True,
+        capture_output=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    answers: list[Any] = json.loads(done.stdout)
+    return answers

@@ -394,15 +394,70 @@ export const leafHash = (bytes) => sha256(join([0], bytes));
 export const nodeHash = (left, right) => sha256(join([1], left, right));
 const bitsOf = (number) => (number === 0n ? 0 : number.toString(2).length);
 
+/** How many levels of a path are not on the tree's right edge, and how many parts a whole path has. */
+function shape(place, last) {
+  const inner = bitsOf(place ^ last);
+  return [inner, inner + (place >> BigInt(inner)).toString(2).replaceAll("0", "").length];
+}
+
+const isOnLeft = (place, level, inner) => level >= inner || ((place >> BigInt(level)) & 1n) === 1n;
+
 /** The root of the tree of `size` leaves that holds hash `leaf` at `index`, or null when the path can't fit. */
 export function rootFromInclusion(index, size, leaf, path) {
   if (!(index >= 0 && index < size) || [leaf, ...path].some((part) => part.length !== 32)) return null;
-  const [place, last] = [BigInt(index), BigInt(size) - 1n];
-  const inner = bitsOf(place ^ last);
-  const above = (place >> BigInt(inner)).toString(2).replaceAll("0", "").length;
-  if (path.length !== inner + above) return null;
-  const isRight = (level) => level >= inner || (place >> BigInt(level)) & 1n;
-  return path.reduce((node, part, level) => (isRight(level) ? nodeHash(part, node) : nodeHash(node, part)), leaf);
+  const place = BigInt(index);
+  const [inner, count] = shape(place, BigInt(size) - 1n);
+  return path.length === count ? climb(leaf, place, path, inner) : null;
+}
+
+const climb = (leaf, place, path, inner) =>
+  path.reduce((node, part, level) => (isOnLeft(place, level, inner) ? nodeHash(part, node) : nodeHash(node, part)), leaf);
+
+/** The hash of every range of leaves that an inclusion proof shows, "start,stop" to hex; its path must fit.
+ *
+ * The leaf, the siblings, the nodes above it, and the root of every smaller size that follows: a node with all that lies
+ * to the left of it is a whole tree.
+ */
+export function rangesFromInclusion(index, size, leaf, path) {
+  const place = BigInt(index);
+  const [inner] = shape(place, BigInt(size) - 1n);
+  const [found, lefts, nodes] = [new Map(), [], [[index + 1, leaf, 0]]];
+  const keep = (from, to, hash) => found.set(`${from},${to}`, hex(hash));
+  let [start, stop, node] = [index, index + 1, leaf];
+  keep(start, stop, leaf);
+  for (const [level, part] of path.entries()) {
+    if (isOnLeft(place, level, inner)) {
+      const low = Number(BigInt(start) & (BigInt(start) - 1n));
+      keep(low, start, part);
+      [start, node] = [low, nodeHash(part, node)];
+      lefts.push(part);
+    } else {
+      const high = Math.min(2 * stop - start, size);
+      keep(stop, high, part);
+      [stop, node] = [high, nodeHash(node, part)];
+    }
+    keep(start, stop, node);
+    nodes.push([stop, node, lefts.length]);
+  }
+  if (lefts.length) nodes.push([index, lefts[0], 1]);
+  for (const [end, top, count] of nodes)
+    keep(0, end, lefts.slice(count).reduce((root, part) => nodeHash(part, root), top));
+  return found;
+}
+
+/** Does `path` prove that the first `size1` leaves of tree (size2, root2) are tree (size1, root1)? */
+export function isConsistent(size1, root1, size2, root2, path) {
+  if ([root1, root2, ...path].some((part) => part.length !== 32) || !(size1 >= 0 && size1 <= size2)) return false;
+  if (size1 === 0 || size1 === size2)
+    return !path.length && same(root1, size1 === size2 ? root2 : EMPTY_ROOT);
+  let level = 0n; // of the last complete subtree of the old tree: where the path begins
+  while (!((BigInt(size1) >> level) & 1n)) level += 1n;
+  const place = (BigInt(size1) - 1n) >> level;
+  const [inner, count] = shape(place, (BigInt(size2) - 1n) >> level);
+  const [seed, rest] = place ? [path[0], path.slice(1)] : [root1, path];
+  if (!seed || rest.length !== count) return false;
+  const old = rest.filter((_, at) => isOnLeft(place, at, inner)); // what lies left of the old edge
+  return same(climb(seed, -1n, old, 0), root1) && same(climb(seed, place, rest, inner), root2);
 }
 
 /** Parsed, unverified: `size` leaves have `root` in the log named `origin`. */

@@ -708,7 +708,7 @@ export function asText(found) {
   ].join("\n");
 }
 
-async function readFiles(options, fs) {
+function readFiles(options, fs) {
   const read = (path, max) => {
     must(fs.statSync(path).isFile(), `${path} is no regular file`, "unreadable");
     const bytes = fs.readFileSync(path);
@@ -732,32 +732,37 @@ async function readFiles(options, fs) {
   return found;
 }
 
-async function main(args) {
-  const fs = await import("node:fs");
-  process.removeAllListeners("warning"); // Node 20 calls Ed25519 in WebCrypto experimental; what it says is not ours
-  if (args[0] === "--version") return console.log(`tallystick-verify ${VERSION}`);
-  if (args.includes("--help") || args.includes("-h")) return console.log(USAGE);
-  let found;
-  let options;
+/** What the command line `args` comes to: {exitCode, out, error}; `fs` reads the files. */
+export async function run(args, fs) {
+  if (args[0] === "--version") return { exitCode: 0, out: `tallystick-verify ${VERSION}` };
+  if (args.includes("--help") || args.includes("-h")) return { exitCode: 0, out: USAGE };
   try {
-    options = parseArguments(args);
-    found = await verify(await readFiles(options, fs));
+    const options = parseArguments(args);
+    const found = await judgeFiles(options, fs);
+    return { exitCode: found.exitCode, out: options.isJson ? JSON.stringify(found) : asText(found) };
   } catch (error) {
-    if (error instanceof Usage) {
-      console.error(`verify.mjs: ${error.message}; see verify.mjs --help`);
-      process.exitCode = 2;
-      return;
-    }
-    if (!(error instanceof Malformed) && !error.syscall) {
-      console.error(`verify.mjs: ${error.stack}\nnothing was judged`); // a fault of ours must not look like a verdict
-      process.exitCode = 2;
-      return;
-    }
-    const code = error instanceof Malformed ? (error.code ?? "pins_malformed") : "unreadable";
-    found = unreadable(options.command, error.message, code);
+    // A fault of ours must not look like a verdict, which an exception's exit code 1 would.
+    const reason = error instanceof Usage ? `${error.message}; see verify.mjs --help` : `${error.stack}\nnothing was judged`;
+    return { exitCode: 2, error: `verify.mjs: ${reason}` };
   }
-  console.log(options.isJson ? JSON.stringify(found) : asText(found));
-  process.exitCode = found.exitCode;
+}
+
+async function judgeFiles(options, fs) {
+  try {
+    return await verify(readFiles(options, fs));
+  } catch (error) {
+    if (!(error instanceof Malformed) && !error.syscall) throw error;
+    const code = error instanceof Malformed ? (error.code ?? "pins_malformed") : "unreadable";
+    return unreadable(options.command, error.message, code);
+  }
+}
+
+async function main(args) {
+  process.removeAllListeners("warning"); // Node 20 calls Ed25519 in WebCrypto experimental; what it says is not ours
+  const { exitCode, out, error } = await run(args, await import("node:fs"));
+  if (out !== undefined) console.log(out);
+  if (error !== undefined) console.error(error);
+  process.exitCode = exitCode;
 }
 
 if (typeof process !== "undefined" && process.argv?.[1]) {
