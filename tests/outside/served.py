@@ -116,6 +116,8 @@ async def _open(found: Served, size: int) -> tuple[tuple[web.ServerRunner, ReadT
         ledger=SimpleNamespace(origin=ORIGIN, is_public=True),
         published={},
         sequencer=SimpleNamespace(confirmed=SimpleNamespace(size=size, note=found.note(size))),
+        newest_witnessed=lambda: None,
+        is_denied=lambda tile: False,
         reads=reads,
     )
     clock = cast(Any, SimpleNamespace(now_ms=lambda: 1_800_000_000_000))
