@@ -50,6 +50,9 @@ _BY_CLAUSE = {
     "14.2": "signature_invalid signature_left_out receipt_key_unknown",
     "14.3": "proof_malformed",
     "15.6": "log_line_missing seq_outside_key size_outside_key size_not_checked receipt_key_compromised",
+    "15.7": "key_statement_invalid",
+    "15.8": "log_line_missing opening_key_wrong",
+    "15.10": "key_known key_not_committed key_overlap key_unknown key_last",
     "16.2": "log_signature_invalid log_signature_missing origin_unknown witness_invalid origin_differs seq_differs"
     " genesis_differs genesis_not_checked no_lease expired other_unusable other_leaf_unproven"
     " not_included consistency_not_checked",
@@ -62,6 +65,9 @@ _BY_CLAUSE = {
     "17.2": "root_differs empty",
     "17.4": "decisions_not_redecided",
     "17.5": "gap_wrong holiday_missing",
+    "17.6": "record_wrong later_than_cosignature earlier_than_cosignature unwitnessed",
+    "17.7": "position_refused",
+    "17.8": "key_line_unannounced key_line_wrong key_document_older",
     "18.1": "time_backwards",
     "18.3": "epoch_wrong",
     "18.4": "holiday_wrong",

@@ -16,7 +16,8 @@ FIRST = 6
 NUMBERS = {
     "operator_required": 105, "agent_not_found": 106, "outside_scope": 118, "operator_not_found": 122,
     "operator_last": 123, "key_taken": 124, "apikey_not_found": 125, "apikey_known": 126, "apikey_used": 127,
-    "session_unknown": 128, "session_not_yours": 129, "session_required": 130, "lease_returned": 418,
+    "session_unknown": 128, "session_not_yours": 129, "session_required": 130, "key_known": 131,
+    "key_not_committed": 132, "key_overlap": 133, "key_unknown": 134, "key_last": 135, "lease_returned": 418,
     "name_not_allowed": 301, "mode_not_allowed": 302, "scheme_busy": 303,
     "ledger_disputed": 401, "lease_unknown": 402, "lease_not_yours": 403, "lease_released": 404, "lease_expired": 405,
     "lease_mismatch": 406, "not_holder": 407, "lease_held": 408, "lease_broken": 410, "lease_transferred": 411,

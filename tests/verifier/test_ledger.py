@@ -495,7 +495,9 @@ def test_ended_leases_leave_nothing_behind() -> None:
     for leaf_bytes in WORKED.leaves[:13]:
         [entry] = judge_afar([leaf_bytes], frozenset())
         assert entry.leaf is not None
-        relations.open(entry.leaf) if entry.leaf.seq == 0 else list(relations.faults(entry.leaf, entry))
+        relations.open(entry.leaf, entry.leaf_hash) if entry.leaf.seq == 0 else list(
+            relations.faults(entry.leaf, entry)
+        )
     state = relations.state
     assert (state.lease, bool(state.leases), state.leases_of, state.names_held) == ({}, False, {}, {})
 

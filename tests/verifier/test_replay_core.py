@@ -46,7 +46,7 @@ def audited(entries: Sequence[Judged]) -> Iterator[tuple[int, str]]:
             yield seq, "leaf_malformed"
             continue
         if seq == 0:
-            relations.open(entry.leaf)
+            relations.open(entry.leaf, entry.leaf_hash)
         yield from ((seq, code) for code, _ in (*entry.faults, *relations.faults(entry.leaf, entry)))
 
 

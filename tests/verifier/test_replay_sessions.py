@@ -861,7 +861,7 @@ def test_sessions_leave_nothing_behind_when_their_delegations_are_over() -> None
         ledger.leave(SESSION, lease)
         ledger.time_ms += HOUR_MS + DAY_MS
     ledger.grant(BOB, "lock:z")
-    relations.open(parse_leaf(ledger.leaves[0]))
+    relations.open(parse_leaf(ledger.leaves[0]), bytes(32))
     for leaf_bytes in ledger.leaves:
         [entry] = judge_afar([leaf_bytes], frozenset((maker.AUTHORITY,)))
         assert entry.leaf is not None and list(relations.faults(entry.leaf, entry)) == []

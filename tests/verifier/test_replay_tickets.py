@@ -645,7 +645,7 @@ def test_what_has_ended_leaves_nothing_behind() -> None:
         ledger.time_ms += 86_400_000
         offered_after_a_delay_again(ledger)
     relations = Relations()
-    relations.open(parse_leaf(ledger.leaves[0]))
+    relations.open(parse_leaf(ledger.leaves[0]), bytes(32))
     for leaf_bytes in ledger.leaves:
         entry = judge(leaf_bytes, frozenset((AUTHORITY,)))
         assert entry.leaf is not None and list(relations.faults(entry.leaf, entry)) == []

@@ -7,24 +7,23 @@ Source: docs/protocol.md 17.1, 17.3, 17.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from verifier.checkpoint import parse_checkpoint
 from verifier.entries import Leaf, full_type
 from verifier.keyring import Keyring
 from verifier.merkle import is_consistent
-from verifier.note import is_signed_once
 from verifier.replay.judged import Judged
 from verifier.replay.relations import Relations
+from verifier.replay.things import Faults
 from verifier.replay.tree import NodesDamaged, Tree
+from verifier.replay.witnessed import Witnessed, dispute_faults, record_faults
 from verifier.verdict import Finding, Outcome
-from verifier.wire import Malformed, encode_base64
 
 FINDINGS_MAX = 1_000  # a forged ledger must not fill memory with complaints
 ROOTS_MAX = 1_024
 ZEROS = bytes(32)
-_STARTED, _FAILED, _DISPUTED = map(full_type, ("service.started", "decision.failed", "ledger.disputed"))
+_STARTED, _FAILED = map(full_type, ("service.started", "decision.failed"))
+_DISPUTED, _WITNESSED = map(full_type, ("ledger.disputed", "checkpoint.witnessed"))
 
 
 @dataclass(slots=True)
@@ -47,6 +46,7 @@ class Audit:
     custodial: int = 0  # entries of actors whose key the gateway holds
     unexplained: int = 0  # decision.failed: nobody can say whether it had to fail
     is_name_unchecked: bool = False  # told once
+    witnessed: Witnessed = field(default_factory=Witnessed)
     confirmed: bytes = b""  # the newest checkpoint that a pinned log key signed and these entries gave
     confirmed_size: int = 0
     roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one
@@ -116,7 +116,7 @@ def _say_what_differs(audit: Audit, leaf: Leaf, expected: tuple[int, bytes, byte
 def _open(audit: Audit, leaf: Leaf, entry_hash: bytes) -> None:
     """Entry 0 against the pins."""
     audit.genesis, audit.root_key = entry_hash, leaf.text("root")
-    audit.relations.open(leaf)
+    audit.relations.open(leaf, entry_hash)
     pinned, root = audit.keyring.genesis(leaf.origin), audit.keyring.root
     if pinned is not None and pinned != entry_hash:
         audit.say(9, "genesis_differs", "entry 0 is not the one that the key document names", 0)
@@ -133,10 +133,9 @@ def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
         audit.is_name_unchecked = True
         text = "a name has characters that this Python does not know: its normal form was not checked, here and later"
         audit.say(9, "name_not_checked", text, leaf.seq, Outcome.VALID)
-    disputed = dispute_faults(audit, leaf) if leaf.type == _DISPUTED else ()
-    for code, text in (*entry.faults, *disputed, *audit.relations.faults(leaf, entry)):
+    for code, text in (*entry.faults, *audit.relations.faults(leaf, entry), *_note_faults(audit, leaf)):
         audit.say(10, code, text, leaf.seq)
-    for code, text in audit.relations.remarks:
+    for code, text in (*audit.relations.remarks, *audit.witnessed.remarks):
         audit.say(10, code, text, leaf.seq, Outcome.VALID)
     anchor = entry.anchor
     if anchor is not None and audit.root_seen(anchor.size, leaf.seq) not in (anchor.root, None):
@@ -144,27 +143,17 @@ def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
         audit.say(10, "anchor_root_wrong", f"the ledger's root at size {anchor.size} is not the anchor's", leaf.seq)
 
 
+def _note_faults(audit: Audit, leaf: Leaf) -> Faults:
+    """An entry that shows a checkpoint, and what checkpoints shown before say about the time of this one."""
+    if leaf.type == _DISPUTED:
+        yield from dispute_faults(audit.relations.state.keys, leaf, audit.root_seen)
+    if leaf.type == _WITNESSED:
+        yield from record_faults(audit.relations.state, audit.witnessed, leaf, audit.root_seen, audit.keyring.policy)
+    yield from audit.witnessed.faults(leaf, is_record=leaf.type == _WITNESSED)
+
+
 def _check_nodes(audit: Audit, size: int) -> None:
     """Before anybody is accused: do the nodes still fit the root, which was never read from the file?"""
     tree = audit.tree
     if not is_consistent(size, audit.root_at(size), tree.size, tree.root(), tree.consistency(size, tree.size)):
         raise NodesDamaged("the file of tree nodes is damaged: audit again from the beginning, with an empty folder")
-
-
-def dispute_faults(audit: Audit, leaf: Leaf) -> Iterator[tuple[str, str]]:
-    """Yield (code, text) of why a `ledger.disputed` proves no second history.
-
-    Neither size nor status of the log key matters here: it signed, and that is what stops the ledger.
-    """
-    try:
-        shown = parse_checkpoint(leaf.text("checkpoint").encode("utf-8"))
-    except Malformed as error:
-        yield "dispute_unproven", str(error)
-        return
-    keys = audit.keyring.log_keys(leaf.origin)
-    if shown.origin != leaf.origin or not any(is_signed_once(shown.note, line.key) for line in keys):
-        yield "dispute_unproven", "the checkpoint shown is not of this ledger and signed by its pinned log key"
-    if (leaf.number("size"), leaf.text("root")) != (shown.size, encode_base64(shown.root)):
-        yield "dispute_unproven", "size and root are not those of the checkpoint shown"
-    if audit.root_seen(shown.size, leaf.seq) == shown.root:
-        yield "dispute_unproven", "the checkpoint shown is this ledger's own, so it contradicts nothing"

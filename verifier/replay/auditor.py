@@ -15,6 +15,7 @@ from pathlib import Path
 
 from verifier.keyring import Keyring
 from verifier.replay.audit import Audit
+from verifier.replay.document import document_findings
 from verifier.replay.folder import Folder
 from verifier.replay.heads import Reading, check_own_checkpoint, check_pinned_checkpoint
 from verifier.replay.judged import authorities_in, judged
@@ -64,6 +65,10 @@ class Auditor:
         """The newest checkpoint that the log signed and the entries gave; empty before there is one."""
         return self._audit.confirmed
 
+    def leaf_hash(self, seq: int) -> bytes:
+        """The hash of an entry as it was when it was read; IndexError beyond `size`."""
+        return self._audit.tree.node(0, seq)
+
     def close(self) -> None:
         """Let others use the folder. What was not saved is forgotten."""
         if self._folder is not None:
@@ -81,7 +86,7 @@ class Auditor:
         reading = Reading(self._audit, source)
         if self.size and source.origin != self._audit.origin:
             return unreadable(
-                "ledger", f"the saved position is of {self._audit.origin}, not {source.origin}", "position_refused"
+                "ledger", f"the saved position is of {self._audit.origin}, not of {source.origin}", "position_refused"
             )
         self._audit.origin = source.origin
         try:
@@ -121,6 +126,11 @@ class Auditor:
             for code, text in audit.relations.end_faults():
                 reading.say(10, code, text, seq=audit.tree.size - 1)
         own = check_own_checkpoint(reading)
+        reading.findings += document_findings(audit)
+        witness_ms = audit.relations.state.numbers["witnessMs"]
+        if audit.witnessed.size:  # the operator has witnesses
+            for code, text in audit.witnessed.late(witness_ms, audit.time_ms, audit.tree.size):
+                reading.say(10, code, text, Outcome.VALID)
         if checkpoint is not None:
             check_pinned_checkpoint(reading, checkpoint)
         if own is not None and reading.is_sound:

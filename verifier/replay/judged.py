@@ -25,7 +25,17 @@ JOBS_MAX = 64
 _WITH_BODY = frozenset(
     map(
         full_type,
-        ("scheme.set", "scheme.refused", "agent.refused", "apikey.refused", "batch.received", "batch.refused"),
+        (
+            "scheme.set",
+            "scheme.refused",
+            "agent.refused",
+            "apikey.refused",
+            "announcement.refused",
+            "retirement.refused",
+            "disowning.refused",
+            "batch.received",
+            "batch.refused",
+        ),
     )
 )
 _RELEASED, _OPENED = full_type("lease.released"), full_type("session.opened")

@@ -23,12 +23,14 @@ from verifier.replay import (
     returns,
     schemes,
     settle,
+    signing,
     stampede,
     starts,
     state,
     things,
     trust,
     under,
+    witnessed,
 )
 from verifier.replay.audit import Audit
 from verifier.verdict import Outcome
@@ -52,6 +54,8 @@ KEPT_CLASSES = (
     schemes.Schemes,
     settle.Call,
     settle.Line,
+    signing.Keys,
+    signing.LedgerKey,
     stampede.Edge,
     stampede.Stampede,
     starts.Starts,
@@ -66,6 +70,7 @@ KEPT_CLASSES = (
     trust.Record,
     trust.Trust,
     under.Index,
+    witnessed.Witnessed,
     Counter,
     deque,
 )

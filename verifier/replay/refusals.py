@@ -12,6 +12,7 @@ from types import MappingProxyType
 from verifier.entries import Leaf
 from verifier.replay.decide import Refused
 from verifier.replay.judged import Judged
+from verifier.replay.keys import refused_key_faults
 from verifier.replay.stampede import Edge
 from verifier.replay.state import State
 from verifier.replay.things import Faults
@@ -33,6 +34,9 @@ ERRORS: Mapping[str, frozenset[str]] = MappingProxyType(
             ("removal.refused", ("operator_required", "agent_not_found")),
             ("apikey.refused", ("operator_required", "apikey_known", "agent_not_found")),
             ("revocation.refused", ("operator_required", "apikey_not_found")),
+            ("announcement.refused", ("operator_required", "key_known", "key_not_committed", "key_overlap")),
+            ("retirement.refused", ("operator_required", "key_unknown", "key_last")),
+            ("disowning.refused", ("operator_required", "key_unknown", "key_last")),
             ("beat.refused", ("session_required",)),
             ("closing.refused", ("session_unknown", "session_not_yours")),
             ("scheme.refused", ("operator_required", "scheme_busy")),
@@ -87,11 +91,14 @@ _CODES: Mapping[str, str] = MappingProxyType(
     }
 )
 TOLD = ("error", *_CODES)
+_OF_KEYS = ("announcement.refused", "retirement.refused", "disowning.refused")
 
 
 def refusal_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
     """Yield (code, text) of what is wrong with an entry of a type in ERRORS; it counts for those that follow."""
     wanted = wanted_by(state, leaf, entry)
+    if leaf.entry_type.name in _OF_KEYS:
+        yield from refused_key_faults(state, entry.asked)
     yield from told_faults(state, leaf, wanted)
     if not isinstance(wanted, Refused) or wanted.error != leaf.text("error"):
         return

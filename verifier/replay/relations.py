@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from verifier.entries import PARAMETER_DEFAULTS, Leaf
-from verifier.replay import ends, handover, leases, sessions, setting, tickets
+from verifier.replay import ends, handover, keys, leases, sessions, setting, tickets
 from verifier.replay.authority import authority_faults, scope_faults
 from verifier.replay.batch import Batch
 from verifier.replay.judged import Judged, texts
@@ -51,6 +51,10 @@ _RULES: Mapping[str, Callable[[State, Leaf], Faults]] = MappingProxyType(
         "apikey.revoked": role_faults,
         "session.seen": sessions.idle_faults,
         "closing.repeated": sessions.repeated_faults,
+        "ledger.opened": keys.opening_faults,
+        "key.announced": keys.key_faults,
+        "key.retired": keys.key_faults,
+        "key.compromised": keys.key_faults,
     }
 )
 
@@ -71,13 +75,14 @@ class Relations:
         self._batch = Batch()
         self._spent = Spent(state.numbers["idempotencyMs"])
 
-    def open(self, leaf: Leaf) -> None:
-        """Take entry 0's operators and the parameters that relations depend on."""
+    def open(self, leaf: Leaf, genesis: bytes) -> None:
+        """Take entry 0's operators, keys, and the parameters that relations depend on; `genesis` is its leaf hash."""
         parameters = leaf.value.get("parameters")
         own = parameters if isinstance(parameters, dict) else {}
         numbers = {name: n for name, n in own.items() if isinstance(n, int)}
         people = People(texts(leaf, "operators"), leaf.text("enroller"))
         self._set(State({**PARAMETER_DEFAULTS, **numbers}, people))
+        self.state.keys.open(leaf, genesis)
 
     def faults(self, leaf: Leaf, entry: Judged) -> Faults:
         """Yield (code, text) of everything in which `leaf`, the one of `entry`, does not fit the entries before it."""

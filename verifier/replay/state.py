@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 from verifier.entries import PARAMETER_DEFAULTS
 from verifier.replay.people import People
 from verifier.replay.schemes import Schemes
+from verifier.replay.signing import Keys
 from verifier.replay.stampede import Edge, Stampede
 from verifier.replay.things import Ask, Delay, Ended, Endings, Lease, Ticket
 from verifier.replay.trust import Trust
@@ -31,6 +32,7 @@ class State:
     def __init__(self, numbers: Mapping[str, int] = PARAMETER_DEFAULTS, people: People | None = None) -> None:
         self.numbers = numbers = dict(numbers)  # which can be saved
         self.people = people or People()
+        self.keys = Keys()
         self.schemes = Schemes(numbers)
         self.stampede = Stampede(numbers)
         self.trust = Trust(numbers)
@@ -181,7 +183,6 @@ class State:
         return delay
 
     def delays_by_end(self) -> Iterator[Delay]:
-        """Yield the delays in any order."""
         return (delay for _, _, delay in self._ending)
 
     def queue(self, ticket: Ticket) -> None:

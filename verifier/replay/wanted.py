@@ -21,6 +21,7 @@ from verifier.replay.decide import (
 )
 from verifier.replay.handover import acceptance, lease_seq, receivers, transfer
 from verifier.replay.judged import Judged
+from verifier.replay.keys import KEY_ACTIONS, key_error
 from verifier.replay.leases import change_way
 from verifier.replay.roles import due_error
 from verifier.replay.sessions import closing_error
@@ -59,8 +60,14 @@ def wanted_by(state: State, leaf: Leaf, entry: Judged) -> object:
             return late_ticket(state, leaf.actor, _ticket_seq(leaf))
         case "beat.refused":
             return Refused("session_required") if leaf.actor not in state.people.sessions else None
-    error = closing_error(state, leaf) if leaf.action == "session.close" else due_error(state.people, leaf, asked)
+    error = _role_error(state, leaf, asked)
     return None if error is None else Refused(error)
+
+
+def _role_error(state: State, leaf: Leaf, asked: JsonObject) -> str | None:
+    if leaf.action == "session.close":
+        return closing_error(state, leaf)
+    return key_error(state, leaf) if leaf.action in KEY_ACTIONS else due_error(state.people, leaf, asked)
 
 
 def _acquire(state: State, leaf: Leaf, nonce: str) -> object:
