@@ -12,6 +12,7 @@ keeps in DATA/audit is not the one in the database. Source: docs/operating.md; d
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import logging
 import os
@@ -41,7 +42,6 @@ from verifier.replay.auditor import Auditor
 from verifier.replay.kept import PositionRefused
 from verifier.replay.source import Source
 from verifier.verdict import Outcome, Report
-from verifier.wire import Malformed
 
 START_SECONDS = 5.0  # what lives shorter pays nothing for it
 PERIOD_SECONDS = 2.0  # between two readings, and never less than the last one took: half of a core at most
@@ -50,7 +50,8 @@ STEADY_SECONDS = 60.0  # a child that lived so long was not the trouble
 ENTRIES_PER_READING = 16_384  # then what was found is told, and the position saved
 ENTRIES_PER_READ = 256
 OLD_ENTRIES_PER_ROUND = 4_096
-NICENESS = 19
+# Gentle before anything is imported, which is the first second of its work.
+_GENTLE = "import os, runpy; os.nice(19); runpy.run_module('gateway.selfaudit', run_name='__main__')"
 POSITION_FILES = ("position", "unfinished", "nodes")
 _log = logging.getLogger("tallystick.selfaudit")
 
@@ -126,7 +127,7 @@ class SelfAudit:
 
     async def _follow(self) -> None:
         """Start a child and take in what it says until it ends; one that is left behind is stopped."""
-        command = (sys.executable, "-m", "gateway.selfaudit", str(self.data), str(self.period_s))
+        command = (sys.executable, "-c", _GENTLE, str(self.data), str(self.period_s))
         self.process = process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True
         )
@@ -299,11 +300,20 @@ def _say(said: dict[str, object]) -> None:
     print(json.dumps(said), flush=True)
 
 
+def _own(folder: Path) -> int:
+    """Return the descriptor of the folder's lock. BlockingIOError: the child of a killed gateway has not ended yet."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    lock_file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock_file
+
+
 def main() -> int:
     """Audit the data directory of the gateway that started this process, which says how often to look."""
-    os.nice(NICENESS)
-    with suppress(BrokenPipeError, KeyboardInterrupt, Malformed):
-        Child(Path(sys.argv[1]), float(sys.argv[2])).work()
+    data = Path(sys.argv[1])
+    with suppress(BrokenPipeError, BlockingIOError, KeyboardInterrupt):
+        _own(data / AUDIT_FOLDER)  # until this process ends
+        Child(data, float(sys.argv[2])).work()
     return 0
 
 

@@ -1,0 +1,208 @@
+"""A gateway that audits itself: damage and lies stop it, honest work never does, and a restart washes nothing away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sqlite3
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+
+import pytest
+
+from gateway.damage import Damage, Marker
+from gateway.errors import StartError
+from gateway.selfaudit import SelfAudit, check_mark
+from tests.system.process import Gateway, run_cli, run_module
+from tests.web.world import World, make, world
+
+SECONDS_MAX = 60.0
+
+
+@asynccontextmanager
+async def audited(place: World) -> AsyncIterator[SelfAudit]:
+    """Let a gateway in this process be audited at once, and often."""
+    audit = SelfAudit(place.folder, place.gateway.house.sequencer, start_s=0.0, period_s=0.05)
+    task = asyncio.create_task(audit.run())
+    try:
+        yield audit
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for another process; nothing is asserted with this clock but that it ends."""
+    deadline_s = time.monotonic() + SECONDS_MAX
+    while not is_so():
+        assert time.monotonic() < deadline_s, "it never came"
+        await asyncio.sleep(0.02)
+
+
+def change_entry(data: Path, seq: int, old: bytes, new: bytes) -> None:
+    """Change an entry of a running gateway, as who may write its file can."""
+    with closing(sqlite3.connect(data / "ledger.sqlite3", timeout=30)) as db:
+        (text,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'entry_is_history'").fetchone()
+        (leaf,) = db.execute("SELECT leaf FROM entry WHERE seq = ?", (seq,)).fetchone()
+        assert old in leaf
+        db.execute("DROP TRIGGER entry_is_history")
+        db.execute("UPDATE entry SET leaf = ? WHERE seq = ?", (leaf.replace(old, new, 1), seq))
+        db.execute(text)
+        db.commit()
+
+
+async def test_honest_work_is_audited_to_its_end_and_never_stopped(tmp_path: Path) -> None:
+    made = make(tmp_path / "data", rate_burst=100_000, rate_per_second=100_000)
+    async with world(tmp_path / "data", made, self_audit=False) as place, audited(place) as audit:
+        dice = random.Random(11)
+
+        async def work(name: str) -> None:
+            for _ in range(40):
+                resource = f"lock:{dice.randrange(6)}"
+                wish = dice.choice(("lease.acquire", "lease.acquire", "lease.release"))
+                waits = {"wait": True} if wish == "lease.acquire" and dice.random() < 0.3 else {}
+                reply = await place.ask(name, wish, resource=resource, **waits)
+                assert reply.status < 500, reply.body
+
+        await asyncio.gather(*(work(f"agent-{number}") for number in range(8)))
+        sequencer = place.gateway.house.sequencer
+        await until(lambda: audit.size >= sequencer.confirmed.size - 1 and sequencer.confirmed.size > 300)
+        assert audit.damage is None and audit.restarts == 0 and audit.lag <= 1
+        assert (await place.get("/readyz")).status == 200
+    assert Marker(tmp_path / "data").read() is None
+
+
+async def test_a_gateway_that_grants_what_it_must_not_is_caught_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made, self_audit=False) as place, audited(place) as audit:
+        assert (await place.acquire("a", "lock:x")).status == 200
+        monkeypatch.setattr("gateway.core.resource.exclusions", lambda *_, **__: iter(()))
+        assert (await place.acquire("b", "lock:x")).status == 200, "two hold one lock: the core lies"
+        await until(lambda: audit.damage is not None)
+        assert audit.damage is not None and audit.damage.seq is not None
+        refused = await place.acquire("a", "lock:y")
+        assert (refused.status, refused.json["code"]) == (503, "ledger_damaged")
+        assert "has looked" in refused.json["detail"] and int(refused.headers["retry-after"]) >= 60
+        ready = await place.get("/readyz")
+        assert (ready.status, ready.json["code"]) == (503, "ledger_damaged")
+        assert (await place.get("/livez")).status == 200
+        assert (await place.get("/main/checkpoint")).status == 200
+        assert (await place.get(f"/api/v1/acp/ledger/receipts/{audit.damage.seq}")).status == 200, "all can see it"
+        size = place.gateway.house.sequencer.confirmed.size
+        place.gateway.house.sequencer.tick()
+        assert (await place.ask("op", "agent.remove", agent=place.agents["a"].did)).status == 503
+        assert place.gateway.house.sequencer.confirmed.size == size, "nothing more is written"
+    marked = Marker(tmp_path / "data").read()
+    assert marked is not None and (marked.code, marked.seq) == (audit.damage.code, audit.damage.seq)
+    with pytest.raises(StartError, match="--clear-damage"):
+        check_mark(tmp_path / "data")
+    with pytest.raises(StartError, match=audit.damage.code):
+        async with world(tmp_path / "data", made):
+            pass
+
+
+async def test_an_old_entry_that_changes_is_found_as_well(tmp_path: Path) -> None:
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made, self_audit=False) as place, audited(place) as audit:
+        for number in range(4):
+            await place.acquire("a", f"lock:{number}")
+        await until(lambda: audit.size >= 6)
+        change_entry(place.folder, 5, b"lock:", b"lack:")
+        await until(lambda: audit.damage is not None)
+        assert audit.damage is not None and (audit.damage.code, audit.damage.seq) == ("entry_changed", 5)
+
+
+async def test_a_child_that_is_killed_comes_again_and_goes_on_from_where_it_was(tmp_path: Path) -> None:
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made, self_audit=False) as place, audited(place) as audit:
+        await place.acquire("a", "lock:x")
+        await until(lambda: audit.size >= 3)
+        assert audit.process is not None
+        audit.process.kill()
+        await place.acquire("a", "lock:y")
+        await place.acquire("a", "lock:z")
+        await until(lambda: audit.restarts == 1 and audit.size >= 4 and audit.process is not None)
+        assert audit.damage is None and audit.process is not None
+        child = audit.process.pid
+    await until(lambda: not Path(f"/proc/{child}").exists())
+
+
+async def test_a_position_that_is_none_any_more_is_no_damage(tmp_path: Path) -> None:
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made, self_audit=False) as place:
+        await place.acquire("a", "lock:x")
+        folder = place.folder / "audit"
+        folder.mkdir()
+        (folder / "position").write_bytes(b"no position")
+        async with audited(place) as audit:
+            await until(lambda: audit.size >= 2)
+            assert audit.damage is None and Marker(place.folder).read() is None
+
+
+def test_a_mark_says_what_to_do(tmp_path: Path) -> None:
+    check_mark(tmp_path)
+    Marker(tmp_path).write(Damage("chain_broken", "prev is wrong", 7))
+    with pytest.raises(StartError, match=r"chain_broken at entry 7: prev is wrong.*ledger fsck .*--clear-damage"):
+        check_mark(tmp_path)
+
+
+@pytest.mark.system
+@pytest.mark.serial
+def test_a_real_gateway_stops_granting_and_stays_so_until_an_operator_has_looked(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Gateway(tmp_path / "data") as gateway:
+        assert _children(gateway.process.pid) == [], "what lives for a moment pays nothing"
+        gateway.join(home)
+        for number in range(5):
+            gateway.cli(home, "lease", "acquire", f"lock:{number}")
+        deadline_s = time.monotonic() + SECONDS_MAX
+        while not (children := _children(gateway.process.pid)):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        (child,) = children
+        while os.getpriority(os.PRIO_PROCESS, child) != 19:
+            assert time.monotonic() < deadline_s
+        change_entry(gateway.data, 4, b"lock:", b"lack:")
+        while (code := _problem(f"{gateway.url}/readyz")) != "ledger_damaged":
+            assert time.monotonic() < deadline_s, code
+            time.sleep(0.1)
+        refused = run_cli("lease", "acquire", "lock:new", "--home", str(home))
+        assert refused.returncode != 0
+        assert _problem(f"{gateway.url}/livez") == ""
+        assert not _children(gateway.process.pid), "it has said what it had to say"
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.wait(30) == 0
+    assert "this ledger is damaged" in gateway.log.read_text()
+    again = run_module("gateway", "serve", "--data", str(gateway.data), "--listen", f"127.0.0.1:{gateway.port}")
+    assert again.returncode == 1 and "--clear-damage" in again.stderr
+    data = str(gateway.data)
+    assert run_cli("ledger", "fsck", "--data", data).returncode == 1
+    assert run_cli("ledger", "fsck", "--data", data, "--clear-damage").returncode == 1, "it is still damaged"
+    change_entry(gateway.data, 4, b"lack:", b"lock:")
+    assert run_cli("ledger", "fsck", "--data", data, "--clear-damage").returncode == 0
+    with gateway:
+        gateway.cli(home, "lease", "acquire", "lock:new")
+
+
+def _children(process_id: int) -> list[int]:
+    text = Path(f"/proc/{process_id}/task/{process_id}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def _problem(url: str) -> str:
+    """Return the code of the problem that an address answers with, empty when it answers well."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return ""
+    except urllib.error.HTTPError as error:
+        return str(json.loads(error.read())["code"])
