@@ -1,4 +1,4 @@
-"""The client's commands: `tallystick join | lease | receipt | wait | run | scheme | trust | session | operator | apikey`.
+"""The client's commands: `tallystick join | lease | receipt | wait | run | scheme | trust` and those of operators.
 
 Thin: arguments in, one verb of the agent, words or JSON out. What is in the way goes to standard error with what to do
 next; with --json the outcome, good or bad, is one line on standard output. The larger ones have files of their own.

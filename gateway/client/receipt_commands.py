@@ -1,6 +1,6 @@
-"""`tallystick receipt show | upgrade`: what a kept receipt says, and the same one with a proof that witnesses stand for.
+"""`tallystick receipt show | upgrade`: what a kept receipt says; the same one with a proof that witnesses stand for.
 
-An answer comes at once and can't wait for witnesses, so its receipt proves inclusion. A minute later the gateway has the
+An answer comes at once and can't wait for witnesses, so its receipt proves inclusion. Soon after, the gateway has the
 same leaf in a checkpoint that witnesses cosigned. Which witnesses count is the reader's to say, in a policy file; what
 the gateway serves is a list to compare with, never a source of trust.
 Source: docs/protocol.md 32.10.
@@ -193,4 +193,6 @@ def _write(path: Path, content: bytes) -> None:
     try:
         replace_file(path, content)
     except OSError as error:
-        raise ProfileError(f"the better receipt can't be written to {path}: {error.strerror}; it is as it was") from error
+        raise ProfileError(
+            f"the better receipt can't be written to {path}: {error.strerror}; it is as it was"
+        ) from error

@@ -129,7 +129,7 @@ class FakeWeb:
 @contextlib.asynccontextmanager
 async def serving(handler: Callable[[web.BaseRequest], object]) -> AsyncIterator[str]:
     """Yield the URL at which a handler answers every request."""
-    runner = web.ServerRunner(web.Server(handler))  # type: ignore[arg-type]
+    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)  # type: ignore[arg-type]
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]
