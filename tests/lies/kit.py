@@ -16,9 +16,11 @@ from typing import Any, TypeAlias
 
 from gateway.core.opening import Opening, start_steps
 from gateway.core.state import Record
+from gateway.core.witnessed import witnessed
 from tests.core.crew import Crew
-from tests.core.requests import Ask, add, did_of
+from tests.core.requests import Ask, add, did_of, state_key
 from tests.verifier import maker
+from verifier.checkpoint import parse_checkpoint
 
 Json: TypeAlias = dict[str, Any]
 COMMON = (
@@ -28,19 +30,33 @@ COMMON = (
 _IDS = ("leaseId", "ticketId", "fromLeaseId", "aheadId")
 
 
-class House(Crew):
-    """A crew whose gateway has the keys of the maker: operators op and op2; agents A, B, C and D of op, X of op2."""
+# Keys of the ledger that come later, and of nobody.
+LOG_2, LOG_3, RECEIPT_2, NOBODY = (maker.Key(number) for number in (41, 42, 43, 44))
 
-    def __init__(self, **numbers: int) -> None:
+
+class House(Crew):
+    """A crew whose gateway has the keys of the maker: operators op and op2; agents A, B, C and D of op, X of op2.
+
+    `log_keys` sign its checkpoints now, `lines` are those of the key document. `committed` is the log key that entry 0
+    commits to.
+    """
+
+    def __init__(self, *, committed: maker.Key | None = None, **numbers: int) -> None:
+        self.committed = committed
+        self.log_keys = [maker.LOG]
+        self.lines = {
+            purpose + key.did: ("key", purpose, spoken(key, purpose), "0", "-", "active")
+            for purpose, key in (("log", maker.LOG), ("receipt", maker.RECEIPT))
+        }
         super().__init__(**numbers)
         Crew.made.clear()  # the suite of the core audits what it made itself
         for name in "CD":
             assert self.tell(add("op", name)) == "agent.added"
 
     def opening(self) -> Opening:
-        receipt = maker.RECEIPT.vkey(f"{maker.ORIGIN}/receipt")
-        keys = (f"log {maker.LOG.vkey(maker.ORIGIN)} 0 - active", f"receipt {receipt} 0 - active")
-        return replace(super().opening(), root=maker.root_vkey(), keys=keys)
+        following = {} if self.committed is None else {"log": hashlib.sha256(self.committed.public).hexdigest()}
+        lines = tuple(" ".join(line[1:]) for line in self.lines.values())
+        return replace(super().opening(), root=maker.root_vkey(), keys=lines, next_keys=following)
 
     def start(self, away_ms: int) -> None:
         """The service stops now and comes back later."""
@@ -49,6 +65,45 @@ class House(Crew):
         assert self.head is not None
         steps = start_steps("start", is_clean=True, before_ms=before_ms)
         self.run(self.t_ms, steps=steps, epoch=self.head.epoch + 1)
+
+    def state(
+        self, verb: str, key: maker.Key, purpose: str = "log", *, by: maker.Key = maker.ROOT, genesis: str = ""
+    ) -> str:
+        """Return a statement of the root about a key."""
+        last = " -" if verb == "announce" else ""
+        head = f"tallystick-key/v1\norigin {maker.ORIGIN}\ngenesis {genesis or self.imprint.genesis}\n"
+        text = f"{head}{verb} {purpose} {spoken(key, purpose)}{last}\n"
+        return f"{text}\n{by.note_line(f'{maker.ORIGIN}/root', text)}"
+
+    def announce(self, key: maker.Key, purpose: str = "log") -> None:
+        """The root and op put a key in force."""
+        self._brought("announce", key, purpose)
+        line = ("key", purpose, spoken(key, purpose), str(len(self.leaves)), "-", "active")
+        self.lines[purpose + key.did] = line
+        if purpose == "log":
+            self.log_keys.append(key)
+
+    def retire(self, key: maker.Key, purpose: str = "log") -> None:
+        """The root and op take a key out of force."""
+        self._brought("retire", key, purpose)
+        line = self.lines[purpose + key.did]
+        self.lines[purpose + key.did] = (*line[:4], str(len(self.leaves) - 1), "retired")
+        if purpose == "log":
+            self.log_keys.remove(key)
+
+    def _brought(self, verb: str, key: maker.Key, purpose: str) -> None:
+        word = self.tell(state_key("op", verb, self.state(verb, key, purpose)))
+        assert word == {"announce": "key.announced", "retire": "key.retired"}[verb]
+
+    def document(self, version: int = 1, *more: str) -> bytes:
+        """Return the key document that shows the keys as they are; `more` are lines beside them."""
+        lines = [*(" ".join(line) for line in self.lines.values()), *more]
+        return sealed(self.leaves).keys(version, lines)
+
+    def witness(self, behind_ms: int = 0) -> None:
+        """Two witnesses have seen what there is, by clocks that are `behind_ms` behind, and that goes on record."""
+        note = checkpoint(self.leaves, self.log_keys, (self.t_ms - behind_ms) // 1_000)
+        self.run(self.t_ms, steps=[witnessed(note, parse_checkpoint(note))])
 
     def own_lease(self, name: str = "A") -> str:
         """Return the id of the only lease of an actor."""
@@ -68,6 +123,20 @@ class House(Crew):
 Story: TypeAlias = Callable[[], House]
 
 
+def spoken(key: maker.Key, purpose: str) -> str:
+    """Return the vkey of a key of the ledger."""
+    return key.vkey(maker.ORIGIN if purpose == "log" else f"{maker.ORIGIN}/{purpose}")
+
+
+def checkpoint(leaves: list[bytes], log_keys: list[maker.Key], cosigned_s: int | None = None) -> bytes:
+    """Return a checkpoint of these leaves with a line of each key, perhaps with cosignatures of w1 and w2."""
+    text = f"{maker.ORIGIN}\n{len(leaves)}\n{maker.b64(sealed(leaves).root())}\n"
+    lines = [key.note_line(maker.ORIGIN, text) for key in log_keys]
+    if cosigned_s is not None:
+        lines += [maker.WITNESSES[name].cosignature(name, text, cosigned_s) for name in ("w1", "w2")]
+    return (text + "\n" + "".join(lines)).encode()
+
+
 @dataclass
 class Telling:
     """The entries of an honest ledger, open to be falsified. Places are indices of `entries`, as they stand now."""
@@ -75,10 +144,13 @@ class Telling:
     house: House
     entries: list[Json] = field(default_factory=list)
     held: bytes | None = None  # a checkpoint that a reader got before
+    log_keys: list[maker.Key] = field(default_factory=list)  # that sign the last checkpoint
+    document: bytes = b""  # what the reader takes for the newest key document
     _read: int = 0
 
     def __post_init__(self) -> None:
         self.read()
+        self.log_keys, self.document = list(self.house.log_keys), self.house.document()
 
     def read(self) -> int:
         """Take in what the house has written since; return the place of the first of it."""
@@ -252,6 +324,8 @@ class Lie:
     also: tuple[str, ...] = ()
     exit_code: int = 1
     is_tiles: bool = False  # written as a tile directory
+    has_policy: bool = False  # the reader has pinned witnesses, two of three
+    why_open: str = ""  # why the auditor does not find it yet
 
 
 def tiles(leaves: list[bytes], checkpoint: bytes) -> dict[str, bytes]:
