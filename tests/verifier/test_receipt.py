@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.verifier import maker
+from tests.verifier import key_stories, maker
 from tests.verifier.judging import faults, pins, remarks
 from tests.verifier.maker import ALICE, BOB, LOG, ORIGIN, RECEIPT, STRANGER, Key, Ledger, b64, canonical
 from tests.verifier.test_every_type import every
@@ -667,12 +667,45 @@ def test_every_flipped_byte_of_a_receipt_with_exactly_its_quorum_is_refused() ->
     assert exit_codes_of_flips(receipt, pins(ledger), "witnessed", 0x01) == {1, 3}
 
 
-def exit_codes_of_flips(receipt: bytes, keyring: Keyring, level: str, mask: int) -> set[int]:
-    assert check_receipt(receipt, keyring, level=level).exit_code == 0
+@pytest.mark.parametrize("witnesses", [(), ("w1", "w2", "w3")], ids=["included", "witnessed"])
+def test_every_flipped_byte_of_a_receipt_from_the_time_of_two_log_keys_is_refused(witnesses: tuple[str, ...]) -> None:
+    """The line of each log key in force has to be there, so neither may be called a stranger's."""
+    ledger = maker.keyed()
+    receipt = ledger.receipt(5, 8, witnesses, (LOG, maker.NEW_LOG))
+    level, wanted = ("witnessed", {1, 3}) if witnesses else ("included", {1})
+    lines = [line.replace("compromised", "retired") for line in maker.keyed_lines()]
+    keyring = pins(ledger, 3, ledger.keys(lines=lines))
+    assert exit_codes_of_flips(receipt, keyring, level, 0x01) == wanted
+
+
+def test_every_flipped_byte_of_a_receipt_of_the_new_keys_is_refused() -> None:
+    ledger = maker.keyed()
+    receipt = ledger.receipt(11, 12, ("w1", "w3"), maker.NEW_LOG, maker.NEW_RECEIPT)
+    keyring = pins(ledger, 2, ledger.keys(lines=maker.keyed_lines()))
+    assert exit_codes_of_flips(receipt, keyring, "witnessed", 0x20) == {1, 3}
+
+
+def test_no_flipped_byte_of_a_disowned_receipt_helps_it() -> None:
+    """Its proof may change where nobody asks who signed; else it is refused, or falls back to what is not known."""
+    receipt, other = key_stories.HONEST.receipt(6, 9), key_stories.proof(9)()
+    keyring = pins(key_stories.HONEST, keys=key_stories.HONEST.keys(2, key_stories.DISOWNED))
+    assert check_receipt(receipt, keyring, others=[other]).exit_code == 0
+    for place in range(len(other)):
+        flipped = other[:place] + bytes([other[place] ^ 1]) + other[place + 1 :]
+        report = check_receipt(receipt, keyring, others=[flipped])
+        # A flipped line of signature leaves the proof itself as good as it was.
+        assert report.exit_code in (1, 3) or place > other.index("—".encode()), place
+    assert exit_codes_of_flips(receipt, keyring, "included", 0x01, [other]) == {1}
+
+
+def exit_codes_of_flips(
+    receipt: bytes, keyring: Keyring, level: str, mask: int, others: Sequence[bytes] = ()
+) -> set[int]:
+    assert check_receipt(receipt, keyring, level=level, others=others).exit_code == 0
     codes = set()
     for place in range(len(receipt)):
         flipped = receipt[:place] + bytes([receipt[place] ^ mask]) + receipt[place + 1 :]
-        codes.add(check_receipt(flipped, keyring, level=level).exit_code)
+        codes.add(check_receipt(flipped, keyring, level=level, others=others).exit_code)
     return codes
 
 
