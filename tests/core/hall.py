@@ -114,7 +114,7 @@ class Hall(Book):
             entry = judge(data, frozenset(self.opening().authorities))
             assert entry.leaf is not None
             if seq == 0:
-                relations.open(entry.leaf)
+                relations.open(entry.leaf, entry.leaf_hash)
             found += [*entry.faults, *relations.faults(entry.leaf, entry)]
         return found
 
