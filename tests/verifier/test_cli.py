@@ -54,14 +54,44 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "cut.export": WORKED.export()[:-200],
         "checkpoint": WORKED.checkpoint(),
         "fork.checkpoint": forked().checkpoint(),
+        "big.fork": fork_of_15(),
+        "small.checkpoint": WORKED.checkpoint(7),
+        "proof.consistency": WORKED.consistency(7),
+        "evidence.json": evidence(),
+        "private.json": private("5a" * 32),
+        "erased.json": private(None),
         "empty": b"",
         "huge": b"x" * 300_000,
+        "huger": b"x" * 2_000_000,
     }
     for name, content in files.items():
         (folder / name).write_bytes(content)
     os.mkfifo(folder / "pipe")
     (folder / "link.json").symlink_to("plain.json")
     return folder
+
+
+def evidence() -> bytes:
+    """What `compare` writes about the two checkpoints, byte for byte."""
+    both = {"a": WORKED.checkpoint().decode(), "b": fork_of_15().decode()}
+    whole = {"type": "tallystick/evidence/1", "code": "two_roots", "origin": maker.ORIGIN, **both}
+    return maker.canonical(whole) + b"\n"
+
+
+def fork_of_15() -> bytes:
+    """A checkpoint of the other branch with the size of the whole day."""
+    other = forked()
+    while len(other.leaves) < len(WORKED.leaves):
+        other.time_ms += 1
+        other.grant(maker.ALICE, f"lock:other{other.time_ms}")
+    return other.checkpoint()
+
+
+def private(value: str | None) -> bytes:
+    salt = None if value is None else maker.b64(bytes(32))
+    field = {"name": "reasonDigest", "salt": salt, **({} if value is None else {"value": value})}
+    leaf_hash = maker.leaf_hash(WORKED.leaves[5]).hex()
+    return maker.canonical({"type": "tallystick/private/1", "leafHash": leaf_hash, "fields": [field]})
 
 
 def novel() -> bytes:
@@ -117,6 +147,28 @@ CASES = [  # the command line, its exit code, verdict, failing step, level
     (f"receipt plain.json {PINS} --also nothing.json", 2, "unreadable", 0, "none"),
     (f"receipt plain.json {PINS} --min-keys-version 2", 2, "unreadable", 0, "none"),
     ("receipt plain.json --root @root.vkey --keys keys2.note --min-keys-version 2", 0, "valid", None, "included"),
+    (f"receipt plain.json {PINS} --also proof.consistency", 0, "valid", None, "included"),
+    (f"receipt plain.json {PINS} --private private.json", 1, "invalid", 12, "none"),
+    (f"receipt plain.json {PINS} --private checkpoint", 2, "unreadable", 0, "none"),
+    (f"receipt plain.json {PINS} --private nothing", 2, "unreadable", 0, "none"),
+    (f"compare checkpoint plain.json {PINS}", 0, "valid", None, "none"),
+    (f"compare checkpoint small.checkpoint {PINS} --proof proof.consistency", 0, "valid", None, "none"),
+    (f"compare checkpoint small.checkpoint {PINS}", 3, "indeterminate", 12, "none"),
+    ("compare checkpoint checkpoint --policy policy.txt", 0, "valid", None, "none"),
+    (f"compare checkpoint big.fork {PINS}", 4, "split", 12, "none"),
+    (f"compare plain.json fork.json {PINS}", 4, "split", 12, "none"),
+    (f"compare evidence.json {PINS}", 4, "split", 12, "none"),
+    ("compare evidence.json --policy other-policy.txt", 1, "invalid", 5, "none"),
+    (f"compare checkpoint empty {PINS}", 1, "invalid", 4, "none"),
+    (f"compare checkpoint flipped.json {PINS}", 1, "invalid", 3, "none"),
+    (f"compare checkpoint {PINS}", 2, "unreadable", 0, "none"),
+    (f"compare empty {PINS}", 2, "unreadable", 0, "none"),
+    (f"compare huger {PINS}", 2, "unreadable", 0, "none"),
+    (f"compare checkpoint huge {PINS}", 2, "unreadable", 0, "none"),
+    (f"compare checkpoint nothing {PINS}", 2, "unreadable", 0, "none"),
+    (f"compare checkpoint pipe {PINS}", 2, "unreadable", 0, "none"),
+    (f"compare checkpoint small.checkpoint {PINS} --proof checkpoint", 2, "unreadable", 0, "none"),
+    ("compare checkpoint checkpoint", 2, "unreadable", 0, "none"),
     (f"ledger ledger.export {PINS}", 0, "valid", None, "included"),
     (f"ledger ledger.export {PINS} --checkpoint checkpoint --jobs 2", 0, "valid", None, "included"),
     ("ledger ledger.export --policy policy.txt", 0, "valid", None, "included"),
@@ -149,6 +201,9 @@ USAGE = [
     "receipt plain.json --now 1_000",
     "receipt plain.json --pol policy.txt",
     "ledger ledger.export --jobs x",
+    "compare",
+    "compare checkpoint checkpoint checkpoint",
+    "compare checkpoint checkpoint --level signed",
 ]
 
 
@@ -165,6 +220,25 @@ def test_the_report_for_a_person_names_verdict_step_and_what_was_not_checked(des
     assert "completeness: unknown" in lines
     assert "direct signature: invalid" in lines
     assert lines[-1] == "exit 1: invalid: at least one step failed"
+
+
+def test_evidence_is_written_once_and_judged_anew_by_who_gets_it(desk: Path) -> None:
+    out = desk / "found.json"
+    split = run(desk, f"compare checkpoint big.fork {PINS} --evidence found.json")
+    assert split.returncode == 4 and split.stdout.startswith("SPLIT at step 12: two_roots\n")
+    assert out.read_bytes() == (desk / "evidence.json").read_bytes()
+    assert run(desk, "compare found.json --policy policy.txt").returncode == 4
+    again = run(desk, f"compare plain.json fork.json {PINS} --evidence found.json")
+    assert again.returncode == 4 and "the evidence was not written" in again.stderr
+    assert out.read_bytes() == (desk / "evidence.json").read_bytes()
+    agreed = run(desk, f"compare checkpoint plain.json {PINS} --evidence none.json")
+    assert (agreed.returncode, agreed.stderr, (desk / "none.json").exists()) == (0, "", False)
+    assert "A and B are of one history" in agreed.stdout and "\nlevel:" not in agreed.stdout
+
+
+def test_an_erased_text_of_a_receipt_that_has_no_digest_is_a_finding(desk: Path) -> None:
+    done = run(desk, f"receipt plain.json {PINS} --private erased.json")
+    assert done.returncode == 1 and "private_unknown (protocol 16.11)" in done.stdout
 
 
 def test_an_export_that_is_given_as_a_receipt_is_known_for_one(desk: Path) -> None:
@@ -212,12 +286,12 @@ def test_a_root_without_its_at_sign_is_told_how_to_name_a_file(desk: Path) -> No
 
 
 def test_no_command_lists_the_commands_and_the_version_is_the_project_s(desk: Path) -> None:
-    assert "COMMAND (receipt or ledger)" in run(desk, "").stderr
+    assert "COMMAND (receipt, compare or ledger)" in run(desk, "").stderr
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     assert run(desk, "--version").stdout == f"tallystick-verify {version}\n"
 
 
-@pytest.mark.parametrize("command", ["receipt", "ledger"])
+@pytest.mark.parametrize("command", ["receipt", "compare", "ledger"])
 def test_every_argument_has_a_help(desk: Path, command: str) -> None:
     rows = run(desk, f"{command} --help").stdout.partition("positional arguments:")[2].splitlines()
     bare = [
