@@ -133,9 +133,9 @@ def table() -> Json:
 
 
 def _clauses() -> Json:
-    """The clauses of the codes that stand in quotes in verify.mjs: those of whole ledgers are not its business."""
-    program = TARGET.with_name("verify.mjs").read_text("utf-8")
-    return {code: clause for code, clause in CLAUSES.items() if f'"{code}"' in program}
+    """The clauses of the codes that stand in quotes in the programs: those of whole ledgers are not its business."""
+    programs = [path.read_text("utf-8") for path in TARGET.parent.glob("*.mjs") if path != TARGET]
+    return {code: clause for code, clause in CLAUSES.items() if any(f'"{code}"' in text for text in programs)}
 
 
 def _limits() -> Json:

@@ -28,7 +28,7 @@ export const must = (isGood, text, code) => {
 // --- bytes ----------------------------------------------------------------------------------------------------------
 
 export const utf8 = (text) => new TextEncoder().encode(text);
-const latin1 = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+export const latin1 = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
 export const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 export const unhex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 export const same = (a, b) => a.length === b.length && a.every((byte, index) => byte === b[index]);
@@ -481,6 +481,22 @@ export function parseProof(bytes) {
   return { index: decodeDecimal(match[2]), path, checkpoint: utf8(match[4]) };
 }
 
+const CONSISTENCY = /^old ([^\n]+)\n((?:[^\n]+\n){0,63})\n([^]+)$/;
+
+/** A consistency proof in a file (33.2), unverified: that the first `oldSize` leaves of `checkpoint` are a tree. */
+export function parseConsistency(bytes) {
+  const match = CONSISTENCY.exec(decodeText(bytes, PROOF_BYTES_MAX));
+  must(match, "a consistency proof is old and a size, at most 63 hashes, an empty line, a checkpoint");
+  const path = match[2].split("\n").slice(0, -1).map((row) => decodeBase64(row, 32));
+  return { oldSize: decodeDecimal(match[1]), path, checkpoint: parseCheckpoint(utf8(match[3])) };
+}
+
+/** Does a consistency proof lead from checkpoint `old` to exactly the tree of `tree`, whoever signed it? */
+export function leads({ oldSize, path, checkpoint }, old, tree) {
+  const isAbout = oldSize === old.size && checkpoint.origin === old.origin && checkpoint.note.text === tree.note.text;
+  return isAbout && isConsistent(old.size, old.root, checkpoint.size, checkpoint.root, path);
+}
+
 // --- what a reader pins ---------------------------------------------------------------------------------------------
 
 const equalKeys = (a, b) => a.vkey === b.vkey;
@@ -574,19 +590,25 @@ function parseKeyDocument(text) {
 }
 
 function parseKeyLine(words, origin) {
-  must(words.length === 5 || words.length === 7, "a key line has five words, or seven with the final size and root");
-  const [purpose, vkey, from, to, status, finalSize, finalRoot] = words;
+  must([5, 7, 8].includes(words.length), "a key line has five words, seven with the final tree, eight with its note");
+  const [purpose, vkey, from, to, status, finalSize, finalRoot, finalNote] = words;
   const line = { purpose, key: parseVkey(vkey), from: decodeDecimal(from), status, to: null, final: null };
   if (to !== "-") line.to = decodeDecimal(to);
-  if (finalSize !== undefined) line.final = { size: decodeDecimal(finalSize), root: decodeBase64(finalRoot, 32) };
-  const name = { log: origin, receipt: `${origin}/receipt`, custodial: line.key.name }[purpose];
+  if (finalSize !== undefined)
+    line.final = { size: decodeDecimal(finalSize), root: decodeBase64(finalRoot, 32), tree: null };
+  if (finalNote !== undefined) line.final.tree = parseCheckpoint(decodeBase64(finalNote));
+  const name = new Map([["log", origin], ["receipt", `${origin}/receipt`], ["custodial", line.key.name]]).get(purpose);
   must(name !== undefined && line.key.kind === ED25519, "a key line's purpose is log, receipt or custodial, of kind 1");
   const isNamed = line.key.name === name && `${line.key.name}/`.startsWith(`${origin}/`);
   must(isNamed, "a key line's name is the origin for a log, <origin>/receipt, or below <origin>/ if custodial");
-  const isEnded = status === "active" || status === "compromised" || (status === "retired" && line.to !== null);
+  const isEnded = status === "active" || (["retired", "compromised"].includes(status) && line.to !== null);
   must(isEnded && (line.to === null || line.to >= line.from), "a key line's status or its sizes do not fit");
   const isFinal = status === "compromised" && purpose === "log";
   must((line.final !== null) === isFinal, "a final size and root stand exactly on the line of a compromised log key");
+  if (line.final) must(line.final.size >= line.to, "a key line's finalSize is below its toSize");
+  const { tree } = line.final ?? { tree: null };
+  const isOfIt = !tree || (tree.origin === origin && tree.size === line.final.size && same(tree.root, line.final.root));
+  must(isOfIt, "a key line's checkpoint is not of its origin, final size and final root");
   return line;
 }
 
