@@ -434,7 +434,7 @@ async def test_a_receipt_that_is_only_signed_is_not_enough(gateway: LocalGateway
     async with gateway.agent() as agent:
         receipt = (await agent.acquire(FILE)).receipt
     assert open_receipt(receipt.data, gateway.book.keyring).seq == receipt.seq
-    stolen = KeyLine("log", gateway.book.log_vkey, status="compromised", final_size=9, final_root=bytes(32))
+    stolen = KeyLine("log", gateway.book.log_vkey, 0, 8, "compromised", 9, bytes(32))
     gateway.book.key_lines = (stolen, gateway.book.key_lines[1])
     with pytest.raises(AnswerRefused):
         open_receipt(receipt.data, gateway.book.keyring)
