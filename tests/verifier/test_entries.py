@@ -76,6 +76,19 @@ BODIES = [  # action, body, the code and member it is refused for (None: good)
     ("lease.acquire", {**WHOM, "wait": True, "resources": [f"a:{n:0254}" for n in range(16)]}, None),  # 4,096 bytes
     ("lease.acquire", {**WHOM, "resources": [f"a:{n:0254}" for n in range(17)]}, None),
     ("lease.renew", {**WHOM, "leaseId": "L42", "mode": "append"}, None),
+    ("lease.acquire", acquire(reasonDigest="0a" * 32), None),
+    ("lease.acquire", acquire(reasonDigest="0A" * 32), ("member_invalid", "reasonDigest")),
+    ("lease.acquire", acquire(reasonDigest=None), ("member_invalid", "reasonDigest")),
+    ("lease.release", {**WHOM, "resource": "lock:a", "reasonDigest": "0a" * 32}, None),
+    ("lease.renew", {**WHOM, "leaseId": "L42", "reasonDigest": "0a" * 32}, ("member_unknown", "reasonDigest")),
+    ("batch.submit", batch({**ACQUIRE_IN_BATCH, "reasonDigest": "0a" * 32}), None),
+    ("batch.submit", batch({"action": "lease.release", "resource": "a:x", "reasonDigest": "0a" * 32}), None),
+    ("batch.submit", batch({**ACQUIRE_IN_BATCH, "reasonDigest": 7}), ("member_invalid", "commands[0].reasonDigest")),
+    ("key.announce", {**WHOM, "statement": "any note; the root's signature is the door's to check"}, None),
+    ("key.retire", {**WHOM, "statement": "x" * 4_096}, None),
+    ("key.compromise", {**WHOM, "statement": "x" * 4_097}, ("member_invalid", "statement")),
+    ("key.retire", WHOM, ("member_missing", "statement")),
+    ("key.announce", {**WHOM, "statement": "x", "purpose": "log"}, ("member_unknown", "purpose")),
     ("lease.transfer", {**TRANSFER, "reasonDigest": "0a" * 32}, None),
     ("lease.accept", {**WHOM, "leaseId": "L42"}, None),
     ("lease.break", BREAK, None),
@@ -400,6 +413,73 @@ def test_a_batch_that_a_deadlock_undoes_fits_as_well() -> None:
     assert 60_000 < len(encoded) <= LEAF_BYTES_LARGEST
 
 
+def test_a_leaf_about_a_key_or_a_witnessed_checkpoint_fits_as_well() -> None:
+    common = widest_common("checkpoint.witnessed")
+    del common["request"], common["custody"]
+    gateway = dict.fromkeys(("actor", "principal", "onBehalfOf"), "gateway")
+    note = {"checkpoint": '"' * 16_383, "size": 2**53 - 1, "root": "A" * 43 + "="}
+    witnessed = maker.canonical({**common, **gateway, **note})
+    assert parse_leaf(witnessed).is_known and len(witnessed) <= LEAF_BYTES_LARGEST
+    for wrong in ('"' * 16_384, "x" * 16_385):
+        with pytest.raises(Malformed, match="checkpoint"):
+            parse_leaf(maker.canonical({**common, **gateway, **note, "checkpoint": wrong}))
+    ledger = maker.opened()
+    seq = ledger.announce("log", maker.NEW_LOG, maker.STRANGER)
+    evidence = widest_evidence('"' * 12_287)
+    announced = maker.canonical({**ledger.value(seq), "request": evidence, "epoch": 2**53 - 1})
+    assert parse_leaf(announced).is_known and len(announced) <= LEAF_BYTES_LARGEST
+
+
+@pytest.mark.parametrize(
+    ("next_keys", "is_good"),
+    [
+        ({"log": "5a" * 32}, True),
+        ({"log": "5a" * 32, "receipt": "6b" * 32}, True),
+        ({}, True),
+        ({"log": "5A" * 32}, False),
+        ({"root": "5a" * 32}, False),
+        ({"log": None}, False),
+        ([], False),
+    ],
+    ids=str,
+)
+def test_entry_0_may_commit_to_the_next_keys(next_keys: Any, is_good: bool) -> None:
+    ledger = maker.Ledger()
+    ledger.open(nextKeys=next_keys)
+    if is_good:
+        assert parse_leaf(ledger.leaves[0]).is_known
+        return
+    with pytest.raises(Malformed, match="nextKeys"):
+        parse_leaf(ledger.leaves[0])
+
+
+def test_a_reason_digest_of_an_acquire_stays_in_the_body() -> None:
+    """The leaf does not repeat it: the signed body is evidence enough, and the largest leaf stays as it was."""
+    ledger = maker.opened()
+    body = {"resource": "lock:a", "reasonDigest": "5a" * 32}
+    grant = ledger.value(ledger.grant(maker.ALICE, "lock:a", body_members=body))
+    assert parse_leaf(maker.canonical(grant)).is_known
+    with pytest.raises(Malformed, match="reasonDigest"):
+        parse_leaf(maker.canonical({**grant, "reasonDigest": "5a" * 32}))
+
+
+def test_a_refusal_about_a_key_says_what_its_statement_says() -> None:
+    ledger = maker.opened()
+    vkey = maker.NEW_LOG.vkey(maker.ORIGIN)
+    body = {"statement": ledger.key_statement(f"retire log {vkey}")}
+    members = {"purpose": "log", "key": vkey, "error": "key_unknown", "number": 134}
+    leaf = ledger.value(ledger.decision("retirement.refused", maker.OPERATOR, "key.retire", body, members))
+    whole: JsonObject = {**WHOM, "statement": body["statement"]}
+    assert entries.body_difference(parse_leaf(maker.canonical(leaf)), whole) is None
+    for change in ({"purpose": "receipt"}, {"key": maker.LOG.vkey(maker.ORIGIN)}):
+        changed = parse_leaf(maker.canonical({**leaf, **change}))
+        assert entries.body_difference(changed, whole) == "statement"
+    for statement in ("rubbish", ledger.key_statement(f"compromise log {vkey}")):
+        assert (
+            entries.body_difference(parse_leaf(maker.canonical(leaf)), {**whole, "statement": statement}) == "statement"
+        )
+
+
 def test_a_cycle_beyond_its_bounds_is_no_leaf() -> None:
     leaf = widest_refusal()
     rows = leaf["cycle"]
@@ -442,6 +522,7 @@ def test_other_large_leaves_fit_as_well() -> None:
         operators=[maker.OPERATOR.did] * 64,
         authorities=["a" * 255] * 32,
         parameters=dict.fromkeys(maker.PARAMETERS, entries.TIME_MS_MAX),
+        nextKeys={"log": "5a" * 32, "receipt": "6b" * 32},
     )
     for encoded in (
         maker.canonical({**widest_common("lease.transferred"), **lease, "onBehalfOf": maker.OPERATOR.did}),
@@ -649,7 +730,7 @@ def test_a_fault_in_a_command_is_named_by_its_place() -> None:
     )
 
 
-@pytest.mark.parametrize("make", [maker.worked, maker.busy, maker.staffed])
+@pytest.mark.parametrize("make", [maker.worked, maker.busy, maker.staffed, maker.keyed])
 def test_every_leaf_of_a_working_day_parses_and_keeps_its_bytes(make: Callable[[], maker.Ledger]) -> None:
     for seq, encoded in enumerate(make().leaves):
         leaf = parse_leaf(encoded)
