@@ -22,6 +22,7 @@ FREE = {
     "durability": "how an entry is kept rests on the gateway's word (threat model)",
     "isClean": "whether a stop was clean is known to the gateway alone; gap and holiday are checked either way",
     "cause": "why the service started is known to the gateway alone",
+    "unicodeVersion": "of a scheme: by which tables the gateway knows letters; names are judged by the reader's own",
     "reason": "of a holiday: the cause of its start, in other words",
 }
 
