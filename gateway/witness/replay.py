@@ -21,7 +21,7 @@ from gateway.witness.books import Log, replace_file
 from gateway.witness.fetch import Files, Unfetched
 from gateway.witness.mirror import Differs, Mirror, checkpoint_of
 from gateway.witness.shelf import Shelf, origin_hash
-from gateway.witness.witness import REFUSED, RETRY_SECONDS, Answer
+from gateway.witness.witness import REFUSED, RETRY_SECONDS, Answer, Refused
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.keyring import KeyDocument, Keyring, covers, open_key_document
 from verifier.note import VerifierKey, line_matches
@@ -66,7 +66,10 @@ class Replay:
     # -- keys ----------------------------------------------------------------------------------------------------------
 
     def keys(self, checkpoint: Checkpoint) -> tuple[VerifierKey, ...]:
-        """Return the log keys that may sign a checkpoint of its size; looks for new ones when it names none of them."""
+        """Return the log keys that may sign a checkpoint of its size; looks for new ones when it names none of them.
+
+        Unaudited when it could not be found out: a ledger that is just starting, say, does not serve its keys yet.
+        """
         keys = self._log_keys(checkpoint.size)
         if any(line_matches(line, key) for line in checkpoint.note.lines for key in keys):
             return keys
@@ -87,15 +90,16 @@ class Replay:
         """Take a newer key document that the pinned root signed; a version never goes back, and genesis stays."""
         with self._lock:
             if monotonic() - self._looked_s < REFRESH_SECONDS:
-                return
+                raise Unaudited("its key document was asked for a moment ago, and does not name the key")
             self._looked_s = monotonic()
         files = Files(self._url)
         try:
             note = files.get_from_host(KEYS_PATH, TEXT_BYTES_MAX)
-            if note is not None:
-                self._take(note)
+            if note is None:
+                raise Unaudited(f"it serves no key document at {KEYS_PATH}")
+            self._take(note)
         except (Unfetched, Malformed, OSError) as error:
-            _log.warning("the key document of %s is not to be had: %s", self._origin, error)
+            raise Unaudited(f"its key document is not to be had: {error}") from error
         finally:
             files.close()
 
@@ -212,8 +216,15 @@ class Replays:
         self._replays: dict[Log, Replay] = {}
 
     def keys(self, log: Log, checkpoint: Checkpoint) -> tuple[VerifierKey, ...]:
-        """Return the log keys that may sign this checkpoint, by the newest key document of the pinned root."""
-        return self._of(log).keys(checkpoint)
+        """Return the log keys that may sign this checkpoint, by the newest key document of the pinned root.
+
+        Refused, with 503, when that can't be found out at the moment.
+        """
+        try:
+            return self._of(log).keys(checkpoint)
+        except Unaudited as trouble:
+            _log.warning("keys of %s are not known: %s", log.origin, trouble)
+            raise Refused(_later(str(trouble), "keys_unknown")) from trouble
 
     def check(self, log: Log, note: bytes) -> Answer | None:
         """Return None once everything below the checkpoint was audited and found clean, else the answer to give."""

@@ -12,6 +12,7 @@ from gateway.witness.shelf import CLAIMS_MAX, Shelf, origin_hash
 from gateway.witness.submission import BODY_BYTES_MAX, CHECKPOINT_BYTES_MAX
 from gateway.witness.witness import CLOCK_BACK_SECONDS_MAX, SIZE, Witness
 from keys.signing import SigningKey
+from tests.system.process import run_module
 from tests.witness.logbook import NOW_S, ORIGIN, Log, Post, body_of, line_by
 from verifier.checkpoint import checkpoint_text, parse_checkpoint
 from verifier.merkle import EMPTY_ROOT
@@ -272,3 +273,23 @@ def test_of_many_parallel_requests_for_one_origin_each_size_is_cosigned_for_one_
     assert len({size for size, _ in roots}) == len(roots) > 0
     trees = [log for log in (HONEST, OTHER) if all(log.tree.root(size) == root for size, root in roots)]
     assert len(trees) == 1, "all that was cosigned is of one history"
+
+
+def test_the_evidence_file_proves_it_to_the_real_verifier(post: Post, tmp_path: Path) -> None:
+    post.add(HONEST.request(0, 10))
+    post.add(OTHER.request(10, 10))
+    (tmp_path / "policy").write_text(f"log {HONEST.vkey.vkey}\nquorum none\n")
+    told = run_module("verifier", "compare", str(post.shelf.evidence(ORIGIN)[-1]), "--policy", str(tmp_path / "policy"))
+    assert told.returncode == 4, told.stdout
+    assert "two_roots" in told.stdout
+
+
+def test_no_flipped_bit_of_a_good_request_is_cosigned_or_raises(post: Post) -> None:
+    post.add(HONEST.request(0, 10))
+    good = HONEST.request(10, 20)
+    for at in range(len(good)):
+        for bit in (0, 5):
+            body = bytearray(good)
+            body[at] ^= 1 << bit
+            assert post.add(bytes(body)).status in (400, 403, 404, 409, 422), (at, bit)
+    assert post.add(good).status == 200
