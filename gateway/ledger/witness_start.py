@@ -68,10 +68,12 @@ def check_sightings(
             _log.warning("witness %s could not be asked what it has seen: %s", one.witness.name, one.trouble)
     if is_quorum_met(witnesses.policy, {one.witness.name for one in sightings if not one.trouble}):
         return
-    text = "too few witnesses say what they have seen, so this ledger may be an older copy without anybody noticing"
     if is_required:
-        raise Fatal(f"{text}; see that they answer, or set witnessRequired to false for this start")
-    _log.warning("%s", text)
+        raise Fatal(
+            "too few witnesses say what they have seen, so nobody could notice that this ledger is an older copy; check"
+            " that they answer, or set witnessRequired to false for this start"
+        )
+    _log.warning("too few witnesses say what they have seen; this ledger may be an older copy without anybody noticing")
 
 
 def _check_sighting(witness: Witness, seen: Checkpoint, size: int, root_at: Callable[[int], bytes]) -> None:
