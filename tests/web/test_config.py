@@ -29,7 +29,8 @@ WRONG: list[tuple[str, Any]] = [
     ("listenHost", ""), ("listenHost", "a b"), ("listenHost", 7), ("listenHost", "x" * 300), ("metricsPort", 70_000),
     ("connectionsMax", 0), ("keepaliveSeconds", 0), ("bodySeconds", 61), ("handlerSeconds", 0), ("drainSeconds", 301),
     ("drainDelaySeconds", -1), ("logLevel", "LOUD"), ("logLevel", None), ("witnessRefreshMs", 999),
-    ("witnessEntryMs", 3_600_001), ("witnessTimeoutMs", 0), ("witnessRequired", 1), ("witnessRequired", "true"), ("selfAudit", 0),
+    ("witnessEntryMs", 3_600_001), ("witnessTimeoutMs", 0), ("witnessRequired", 1), ("witnessRequired", "true"),
+    ("selfAudit", 0),
 ]  # fmt: skip
 
 
