@@ -122,7 +122,7 @@ class _Book:
             case Root():
                 return key == ROOT_KEY and self._first[ROOT_KEY] == record
             case LedgerKey():
-                return key == key_in_ledger(encode_did(parse_vkey(record.vkey).public_key)) and self._is_key(record)
+                return key == _place_of(record) and self._is_key(record)
             case Keys():
                 return key == keys_key(record.purpose) and self._are_in_force(record)
             case Agent():
@@ -169,16 +169,18 @@ class _Book:
     def _is_key(self, key: LedgerKey) -> bool:
         """Say whether entry 0 or a later one put the key in force, and another retired or disowned it later."""
         if key.announced_seq == 0:
-            first = self._first.get(key_in_ledger(encode_did(parse_vkey(key.vkey).public_key)))
-            is_given = first == key._replace(ended_seq=None, is_compromised=False)
+            is_given = self._first.get(_place_of(key)) == key._replace(ended_seq=None, is_compromised=False)
         else:
             announced = self._entry(key.announced_seq, "key.announced")
             is_given = announced is not None and _about(announced, purpose=key.purpose, key=key.vkey)
         ended = "key.compromised" if key.is_compromised else "key.retired"
-        return is_given and self._is_taken_away(key.announced_seq, key.ended_seq, ended, key=key.vkey)
+        is_whole = key.ended_seq is not None or not key.is_compromised
+        return is_given and is_whole and self._is_taken_away(key.announced_seq, key.ended_seq, ended, key=key.vkey)
 
     def _are_in_force(self, keys: Keys) -> bool:
         """Say whether just these keys are in force, and whether the newest of all committed to this next one."""
+        if keys.purpose not in PURPOSES:
+            return False
         in_force, newest_seq = self._in_force_by[keys.purpose]
         announced = self._entry(newest_seq, "key.announced")
         first = self._first[keys_key(keys.purpose)]
@@ -392,6 +394,14 @@ class _Book:
                 return None
             return leaf if leaf.seq == seq else None
         return None
+
+
+def _place_of(key: LedgerKey) -> str:
+    """Return the key of its record; nothing that there is for a text that is no vkey."""
+    try:
+        return key_in_ledger(encode_did(parse_vkey(key.vkey).public_key))
+    except Malformed:
+        return ""
 
 
 def _in_force(live: Live) -> dict[str, tuple[tuple[str, ...], int]]:

@@ -19,11 +19,14 @@ from gateway.core.state import (
     Edge,
     Enroller,
     Handover,
+    Keys,
     Lease,
+    LedgerKey,
     Operator,
     Principal,
     Quota,
     Record,
+    Root,
     Scheme,
     Session,
     Ticket,
@@ -50,11 +53,13 @@ from tests.core.requests import (
     did_of,
     enrol,
     issue,
+    key_note,
     open_session,
     remove,
     remove_operator,
     revoke,
     set_scheme,
+    state_key,
     transfer,
 )
 
@@ -125,6 +130,14 @@ def peopled() -> Hall:
     one.later(1_000)
     one.say(beat("S2").but(anchor=anchor_text(size=8)))  # another process, which knows less
     one.say(open_session("S4", chain("op", "S4")))
+    genesis = one.imprint.genesis
+    for verb, purpose, name in (
+        ("announce", "log", "log 2"), ("announce", "receipt", "receipt 2"), ("retire", "receipt", "receipt"),
+        ("announce", "receipt", "receipt 3"), ("compromise", "receipt", "receipt 2"),
+    ):  # fmt: skip
+        following = {"receipt 2": "receipt 3", "receipt 3": "receipt 4"}.get(name) if verb == "announce" else None
+        note = key_note(verb, purpose, name, genesis, following)
+        assert "error" not in one.say(state_key("op", verb, note)).value
     return one
 
 
@@ -137,6 +150,9 @@ def check(one: Hall, records: dict[str, Record]) -> None:
 SEALED: dict[type[Any], set[str]] = {
     Operator: set(),
     Enroller: set(),
+    Root: set(),
+    LedgerKey: set(),
+    Keys: set(),
     Agent: set(),
     ApiKey: set(),
     Session: {"idle_by_ms", "activity", "anchor_size", "signed_s"},
