@@ -19,6 +19,7 @@ from gateway.ledger.history import Confirmed
 from gateway.ledger.witness_ask import Alarm, Exchange, Standing, Tree
 from gateway.ledger.witness_http import HttpWeb
 from gateway.ledger.witness_start import look_around
+from gateway.witness.shelf import origin_hash
 from tests.outside.served import signer
 from tests.outside.tools import HERE, peer, peers_python, run
 from tests.system.process import free_port, until
@@ -26,6 +27,7 @@ from tests.witness.logbook import Log, Post
 from tests.witness.process import Server
 from verifier.checkpoint import parse_checkpoint
 from verifier.note import VerifierKey, line_is_valid, parse_vkey
+from verifier.proof import Proof, encode_proof
 
 LOG = Log(size=300, origin="gateway.example/main")
 FORK = Log("other", fork=5, size=300, origin="gateway.example/main")
@@ -59,6 +61,31 @@ def test_an_independent_client_gets_our_cosignatures_and_its_fork_does_not(tmp_p
         told = run(python, str(HERE / "feed.py"), server.url, vkey, str(tmp_path))
     assert told.returncode == 0, told.stderr
     assert told.stdout.splitlines() == [f"{one['note']}: {one['status']}" for one in steps]
+
+
+def test_proofbundle_counts_our_witness_and_no_other(tmp_path: Path) -> None:
+    tool, index = peer("proofbundle"), 123
+    post = Post(tmp_path / "w", LOG)
+    assert post.add(LOG.request(0, 300)).status == 200
+    note = post.witness.newest(origin_hash(LOG.origin))
+    assert note is not None
+    (tmp_path / "leaf").write_bytes(b"leaf-%d" % index)
+    path = LOG.tree.path(index, 300)
+    (tmp_path / "cosigned").write_bytes(encode_proof(Proof(index, path, note)))
+    (tmp_path / "alone").write_bytes(encode_proof(Proof(index, path, LOG.note(300))))
+
+    def verdict(proof: str, witness: str) -> int:
+        return run(
+            *(tool, "verify-proof", "--payload-file", str(tmp_path / "leaf"), "--log-vkey", LOG.vkey.vkey),
+            *("--witness-vkey", witness, "--threshold", "1", str(tmp_path / proof)),
+        ).returncode
+
+    other = Post(tmp_path / "other", LOG)
+    assert verdict("cosigned", post.vkey.vkey) == 0
+    assert verdict("alone", post.vkey.vkey) != 0
+    assert verdict("cosigned", other.vkey.vkey) != 0
+    post.shelf.close()
+    other.shelf.close()
 
 
 # -- their witness, and ours, and our client ---------------------------------------------------------------------------
