@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import keys.files
-from keys.files import KeyFileError, load_key, new_key, passphrase_path, write_key
+from keys.files import KeyFileError, copy_key, load_key, new_key, passphrase_path, write_key
 from keys.signing import SigningKey
 
 SEED = bytes(range(32))
@@ -455,3 +455,51 @@ def test_no_cut_and_no_changed_byte_of_a_file_with_a_purpose_opens_it_for_anothe
         write_secret(path, content[:index] + bytes([content[index] ^ 0x01]) + content[index + 1 :])
         with pytest.raises(KeyFileError):
             load_key(path, purpose="root")
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_copied_key_is_the_key_with_its_passphrase_and_the_source_stays(tmp_path: Path) -> None:
+    source, target = tmp_path / "next-log.key", tmp_path / "log.2.key"
+    key = new_key(source, purpose="log")
+    copy_key(source, target)
+    assert load_key(target, purpose="log").did == key.did == load_key(source, purpose="log").did
+    assert {path.stat().st_mode & 0o777 for path in (target, passphrase_path(target))} == {0o600}
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["log.2.key", "log.2.pass", "next-log.key", "next-log.pass"]
+
+
+def test_a_copy_that_was_stopped_between_its_files_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "next-log.key", tmp_path / "log.2.key"
+    key = new_key(source, purpose="log")
+    replaced: list[Path] = []
+
+    def stop_at_the_second(one: Path, other: Path) -> None:
+        replaced.append(other)
+        if len(replaced) == 2:
+            raise KeyboardInterrupt
+        os.rename(one, other)
+
+    monkeypatch.setattr("keys.files.os.replace", stop_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        copy_key(source, target)
+    monkeypatch.undo()
+    assert passphrase_path(target).exists() and not target.exists()
+    copy_key(source, target)
+    assert load_key(target, purpose="log").did == key.did
+
+
+def test_a_copy_replaces_neither_a_key_nor_the_passphrase_of_another(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.key", tmp_path / "b.key"
+    new_key(source, purpose="log")
+    other = new_key(target, purpose="log")
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        copy_key(source, target)
+    target.rename(tmp_path / "c.key")
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        copy_key(source, target)
+    (tmp_path / "c.key").rename(target)
+    assert load_key(target, purpose="log").did == other.did
