@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.lies import (
     table_batches,
     table_evidence,
+    table_finer,
     table_keys,
     table_leases,
     table_limits,
@@ -28,6 +29,7 @@ TABLES = (
     ("Batches", table_batches.LIES),
     ("Service and ledger", table_service.LIES),
     ("Keys and witnesses", table_keys.LIES),
+    ("Two things together", table_finer.LIES),
 )
 LIES = tuple(lie for _, lies in TABLES for lie in lies)
 _HEAD = """# Lies, and how they are found
