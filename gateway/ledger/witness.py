@@ -27,7 +27,7 @@ from gateway.clock import Clocks
 from gateway.errors import Busy, Fatal
 from gateway.ledger.cosigned import Gathering, OwnKeys, Witnesses, open_own, valid_lines
 from gateway.ledger.history import Confirmed
-from gateway.ledger.witness_ask import Alarm, Exchange, Ledger, Standing, Tree
+from gateway.ledger.witness_ask import Alarm, Exchange, Ledger, Overtaken, Standing, Tree
 from gateway.ledger.witness_http import Unanswered, Web
 from verifier.checkpoint import parse_checkpoint
 from verifier.note import SignatureLine
@@ -195,6 +195,8 @@ class Witnessing:
         """Ask one witness for its line; whatever comes of it, others go on."""
         try:
             self._take(standing, gathering, await self._exchange.line(standing, gathering))
+        except Overtaken:
+            standing.rests_until_ms = self._clock.boottime_ms() + ROUND_MS
         except Alarm as alarm:
             self._ring(standing, str(alarm))
         except (Unanswered, Malformed) as error:

@@ -47,6 +47,10 @@ class Alarm(Exception):
     """A witness said or sent what is not put right by asking again; the text says what a person should do."""
 
 
+class Overtaken(Exception):
+    """Somebody else has submitted a newer checkpoint of ours meanwhile, as feeders of public witnesses do."""
+
+
 class Ledger(Protocol):
     """What is asked of the sequencer."""
 
@@ -104,7 +108,7 @@ class Exchange:
     async def line(self, standing: Standing, gathering: Gathering) -> SignatureLine:
         """Return a witness's line over the checkpoint that is gathered for.
 
-        Alarm when a person has to look, Unanswered and Malformed when it may be tried again.
+        Alarm when a person has to look, Unanswered and Malformed when it may be tried again, Overtaken with a newer one.
         """
         if standing.alarm:
             await self._look(standing)
@@ -112,10 +116,18 @@ class Exchange:
         if answer.status == 409:
             standing.size = told_size(answer.body)
             if standing.size > gathering.target.size:
-                await self._look(standing)
-                raise Unanswered(f"it says that it has {standing.size} entries, more than it was sent, and shows none")
+                await self._check_ahead(standing, standing.size)
             answer = await self._submit(standing, gathering.target)
         return await self._opened(standing, gathering, answer)
+
+    async def _check_ahead(self, standing: Standing, told: int) -> None:
+        """Raise what is to be thought of a witness that says it has more than it was sent."""
+        if told <= self._ledger.confirmed.size:
+            raise Overtaken
+        await self._look(standing)
+        raise Unanswered(
+            f"it says that it has {told} entries, more than there are, and shows no such checkpoint of ours"
+        )
 
     async def _submit(self, standing: Standing, target: Confirmed) -> Answer:
         """Send a checkpoint, with the proof from what the witness has."""

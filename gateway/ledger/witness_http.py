@@ -45,7 +45,7 @@ class HttpWeb:
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit_per_host=2, keepalive_timeout=75),
+            connector=aiohttp.TCPConnector(keepalive_timeout=75),  # who asks has one request at a time for each
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             auto_decompress=False,

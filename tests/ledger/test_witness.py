@@ -473,6 +473,26 @@ async def test_a_smaller_size_than_it_had_is_believed_for_it_can_only_cost_a_pro
         assert place.size() == place.world.sequencer.confirmed.size
 
 
+async def test_whom_somebody_else_feeds_with_our_newer_checkpoint_is_asked_about_the_newest_and_blamed_for_nothing(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path, ("w1",), 1) as place:
+        witness = place["w1"]
+        await place.grow()
+        for _ in range(5):
+            event = place.web.held["w1"] = asyncio.Event()
+            await place.play(seconds=1)  # it is asked about what is newest now
+            await place.grow(2)
+            confirmed = place.world.sequencer.confirmed
+            witness.size, witness.root = confirmed.size, confirmed.root  # and is fed with more before it answers
+            event.set()
+            del place.web.held["w1"]
+            await place.play()
+        await place.play(seconds=4)
+        assert place.size() == place.world.sequencer.confirmed.size
+        assert place.witnessing.figures("failures") == {"w1": 0} and not place.is_disputed()
+
+
 # -- a second history --------------------------------------------------------------------------------------------------
 
 
