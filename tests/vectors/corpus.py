@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,10 +136,10 @@ def of(ledger: Ledger, seq: int, name: str, comment: str, expect: Expect, *argum
 
 def cases() -> list[Case]:
     """Every case, in the order of its families."""
-    from tests.vectors import corpus_evidence, corpus_leaves, corpus_notes, corpus_pins
+    from tests.vectors import corpus_compare, corpus_evidence, corpus_keys, corpus_leaves, corpus_notes, corpus_pins
 
-    families: Iterable[list[Case]] = (corpus_notes.CASES, corpus_pins.CASES, corpus_leaves.CASES, corpus_evidence.CASES)
-    return [case for family in families for case in family]
+    families = (corpus_notes, corpus_pins, corpus_keys, corpus_leaves, corpus_evidence, corpus_compare)
+    return [case for family in families for case in family.CASES]
 
 
 def files() -> Iterator[tuple[Path, bytes]]:

@@ -85,7 +85,11 @@ SPELLINGS = [
         "A leaf with one space: not the canonical spelling (2.3), though the tree has it.",
         lambda b: b.replace(b'":', b'": ', 1),
     ),
-    spelled("leaf-unsorted", "Members out of order.", lambda b: b'{"seq":5,' + b.replace(b'"seq":5,', b"")[1:]),
+    spelled(
+        "leaf-unsorted",
+        "Members of a leaf out of order: a second spelling.",
+        lambda b: b'{"seq":5,' + b.replace(b'"seq":5,', b"")[1:],
+    ),
     spelled("leaf-escaped", "A letter spelled as an escape.", lambda b: b.replace(b'"local"', b'"loc\\u0061l"')),
     spelled(
         "leaf-duplicate",
