@@ -1,4 +1,5 @@
-"""`tallystick keys new|show|publish|check`: makes keys, shows their public halves, publishes and checks key documents.
+"""`tallystick keys new|show|publish|check|retention`: makes keys, shows their public halves, publishes and checks key
+documents, and says from which entry on entries are served for ever.
 
 Exit codes: 0 done or in agreement, 1 refused or in disagreement (the reason on standard error), 2 wrong usage.
 No option takes a secret: other users of the machine can read the arguments of every process.
@@ -14,8 +15,9 @@ from pathlib import Path
 
 from keys.did import PUBLIC_KEY_CHARS_MAX, parse_public_key
 from keys.files import KeyFileError, load_key, new_key, passphrase_path
-from keys.forms import ROOT_FILE, FormCheck, check_forms, root_vkey
+from keys.forms import NOTE_FILE, ROOT_FILE, FormCheck, check_forms, root_vkey
 from keys.publish import PublishError, document_hash, publish, read_forms
+from keys.retention import RETENTION_FILE, Retention, publish_retention, sign_retention
 from keys.signing import SigningKey
 from verifier.did import encode_did, thumbprint
 from verifier.keyring import KeyDocument, KeyLine, Keyring, open_key_document
@@ -50,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all four commands."""
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="tallystick keys", description="Make keys, show their public halves, publish and check key documents."
     )
@@ -59,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_show(commands)
     _add_publish(commands)
     _add_check(commands)
+    _add_retention(commands)
     return parser
 
 
@@ -118,6 +121,22 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     check.set_defaults(command=_check)
 
 
+def _add_retention(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    retention = commands.add_parser(
+        "retention",
+        help="say from which entry on entries are served for ever",
+        description="Sign and publish the ledger's retention policy: bundles of entries below the minimum may then be "
+        "refused by the gateway and pruned from static copies. Hashes, receipts and the database keep everything. The "
+        "minimum never goes back.",
+    )
+    retention.add_argument("--data", required=True, type=Path, metavar="DIR", help="the data directory")
+    retention.add_argument("--minimum", required=True, metavar="N", help="the first entry that stays served")
+    retention.add_argument(
+        "--root-folder", type=Path, metavar="DIR", help="the folder with root.key and root.pass (default: DATA/root)"
+    )
+    retention.set_defaults(command=_retention)
+
+
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +181,19 @@ def _check(arguments: argparse.Namespace) -> int:
     if pinned is None:
         print(f"The root key was taken from {arguments.folder} itself. To prove origin too, add --root VKEY.")
     return EXIT_OK if all(row.problem is None for row in rows) else EXIT_REFUSED
+
+
+def _retention(arguments: argparse.Namespace) -> int:
+    public: Path = arguments.data / "public"
+    root = load_key((arguments.root_folder or arguments.data / "root") / "root.key", purpose="root")
+    note = read_forms(public).get(NOTE_FILE, b"")
+    pinned = parse_vkey(_read_line(public / ROOT_FILE))
+    document = open_key_document(note, pinned)
+    key = root_vkey(document.origin, root.public_key)
+    policy = Retention(document.origin, document.genesis, decode_decimal(arguments.minimum))
+    publish_retention(public, sign_retention(policy, root, key), pinned)
+    print(f"{public}/{RETENTION_FILE}: entries below {policy.minimum} may be refused by who serves {policy.origin}")
+    return EXIT_OK
 
 
 def _forms_in(folder: Path) -> dict[str, bytes]:

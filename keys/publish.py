@@ -34,6 +34,7 @@ from keys.forms import (
     root_vkey,
     signed_key_document,
 )
+from keys.retention import RETENTION_FILE
 from keys.signing import SigningKey
 from verifier.keyring import KeyDocument, key_document_text, open_key_document
 from verifier.note import VerifierKey
@@ -72,7 +73,7 @@ def publish(folder: Path, document: KeyDocument, root: SigningKey) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.parent):
         _check_successor(folder, document, key)
-        stage = _stage(folder, document.version, forms)
+        stage = _stage(folder, document.version, {**forms, **_retained(folder)})
         try:
             _check_stage(stage, document, key)
             _switch(folder, stage)
@@ -155,6 +156,12 @@ def _stage(folder: Path, version: int, forms: Mapping[str, bytes]) -> Path:
             os.fsync(file.fileno())
     sync_folder(stage)
     return stage
+
+
+def _retained(folder: Path) -> dict[str, bytes]:
+    """Return the retention policy as it was published: it is of the ledger and its root, not of a set of keys."""
+    note = _read(folder / RETENTION_FILE)
+    return {} if note is None else {RETENTION_FILE: note}
 
 
 def _check_stage(stage: Path, document: KeyDocument, root: VerifierKey) -> None:

@@ -13,24 +13,29 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.__main__ import main
 from gateway.export import ExportError, TileFolder, backup
 from gateway.retention import Retention, open_retention, prune
 from gateway.store.contract import StoredCheckpoint, StoredEntry
 from gateway.store.sqlite import Reader
 from gateway.web.reads import bundle_bytes, tile_bytes
 from gateway.web.tiles import tiles_of
+from keys.files import load_key
+from keys.publish import document_hash, publish
 from keys.retention import publish_retention, sign_retention
 from tests.core.requests import ORIGIN, key_of
 from tests.system.process import free_port
+from tests.web.world import make, world
 from tests.world import World
 from verifier.checkpoint import parse_checkpoint
-from verifier.keyring import Keyring
-from verifier.note import make_vkey
+from verifier.keyring import Keyring, open_key_document
+from verifier.note import make_vkey, parse_vkey
 from verifier.replay.ledger import check_ledger
 from verifier.wire import Malformed
 
@@ -331,3 +336,36 @@ def test_pruning_takes_full_bundles_below_both_bounds_and_nothing_else(
     assert TileFolder(folder).update(reader).size > ENTRIES, "and an export does not bring it back"
     assert not (folder / "tile" / "entries" / "000").exists()
     assert check_ledger(folder, made.keyring).exit_code != 0, "who begins at entry 0 is told that it is not there"
+
+
+async def test_the_gateway_denies_bundles_below_the_published_minimum_and_keeps_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    made = make(data, rate_burst=100_000, rate_per_second=100_000, held_per_principal=65_536)
+    async with world(data, made) as place:
+        await place.agent("a")
+        for start in range(0, 520, 52):
+            await asyncio.gather(*(place.acquire("a", f"lock:{start + at}") for at in range(52)))
+        assert (await place.get("/main/tile/entries/000")).status == 200
+        tiles = ["ledger", "prune", "--tiles", str(tmp_path / "tiles"), "--below", "9999", "--data", str(data)]
+        assert main(["ledger", "export", "--tiles", str(tmp_path / "tiles"), "--data", str(data)]) == 0
+        assert main(tiles) == 1
+        assert "without a published policy nothing is pruned" in capsys.readouterr().err
+        assert main(["keys", "retention", "--data", str(data), "--minimum", "300"]) == 0
+        assert main(["keys", "retention", "--data", str(data), "--minimum", "299"]) == 1
+        assert "what was dropped does not come back" in capsys.readouterr().err
+        denied = await place.get("/main/tile/entries/000")
+        assert (denied.status, denied.json["code"]) == (410, "bundle_pruned")
+        assert (await place.get("/main/tile/entries/001")).status == 200, "it ends at 512"
+        assert (await place.get("/main/tile/0/000")).status == 200, "hashes are never denied"
+        assert (await place.get("/api/v1/acp/ledger/receipts/5")).status == 200, "nor receipts"
+        assert main(tiles) == 0
+        assert "1 bundles removed" in capsys.readouterr().out
+        with closing(Reader(data / "ledger.sqlite3")) as reader:
+            assert len(reader.entries(0, 256)) == 256, "the database keeps all"
+    root = load_key(data / "root" / "root.key")
+    document = open_key_document((data / "public" / "keys.note").read_bytes(), parse_vkey(made.root_vkey))
+    publish(data / "public", replace(document, version=2, previous=document_hash(document)), root)
+    found = open_retention(data / "public")
+    assert found is not None and found.minimum == 300, "a new key document leaves the policy where it is"
