@@ -108,7 +108,7 @@ class Exchange:
     async def line(self, standing: Standing, gathering: Gathering) -> SignatureLine:
         """Return a witness's line over the checkpoint that is gathered for.
 
-        Alarm when a person has to look, Unanswered and Malformed when it may be tried again, Overtaken with a newer one.
+        Alarm: a person has to look. Unanswered, Malformed: another time. Overtaken: with a newer one.
         """
         if standing.alarm:
             await self._look(standing)
