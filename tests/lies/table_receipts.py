@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from tests.core.requests import acquire, batch, did_of
+from tests.core.requests import acquire, anchor_text, batch, did_of
 from tests.lies.kit import House, Json, Telling, sealed
 from tests.verifier import maker
 
-# Content by name; the receipt is `receipt`, every other file is told beside it by --also.
+# Content by name; what is judged is `receipt`. To compare it with is `other`; what else there is comes by --also.
 Files: TypeAlias = dict[str, bytes]
 
 
@@ -30,6 +31,7 @@ class ReceiptLie:
     code: str
     clause: str
     exit_code: int = 1
+    command: str = "receipt"  # or compare
 
 
 def house() -> House:
@@ -43,14 +45,19 @@ def house() -> House:
 
 
 @cache
+def base() -> House:
+    return house()
+
+
+@cache
 def ours() -> maker.Ledger:
-    return sealed(house().leaves)
+    return sealed(base().leaves)
 
 
 @cache
 def other() -> maker.Ledger:
-    """The same ledger with another answer to B: half the time, and so another history from there on."""
-    telling = Telling(house())
+    """The same ledger with another answer to B, and so another history from there on."""
+    telling = Telling(base())
     place = telling.at("lease.granted", 1)
     telling.edit(place, fencingToken=telling.own(place)["fencingToken"] + 1)
     return sealed(telling.leaves())
@@ -141,6 +148,57 @@ def _foreign() -> Files:
     return {"receipt": sealed(telling.leaves()).receipt(A)}
 
 
+def _compared() -> Files:
+    """Two receipts of one history, at two sizes, of which the larger shows the smaller."""
+    return {"receipt": ours().receipt(A, 8), "other": ours().receipt(B)}
+
+
+def _compared_leaves() -> Files:
+    return {"receipt": ours().receipt(B, 9), "other": other().receipt(B)}
+
+
+def _compared_roots() -> Files:
+    return {"receipt": ours().checkpoint(), "other": other().receipt(A)}
+
+
+def _compared_hashes() -> Files:
+    """Neither size nor leaf is shared: one range of entries that both paths show has two hashes."""
+    return {"receipt": ours().receipt(A, 10), "other": other().receipt(FIRST)}
+
+
+def _links() -> Files:
+    """The leaf after B's in our history, and B's in the other."""
+    return {"receipt": ours().receipt(B + 1), "other": other().receipt(B, 9)}
+
+
+def _links_of_one() -> Files:
+    return {"receipt": ours().receipt(B + 1), "other": ours().receipt(B)}
+
+
+@cache
+def anchored() -> maker.Ledger:
+    """The ledger, and a grant to D, who had seen its first nine entries."""
+    made = deepcopy(base())
+    ask = made.now(acquire("D", "repo:g")).but(anchor=anchor_text(size=9, root=sealed(made.leaves).root(9)))
+    made.play(made.t_ms, ask)
+    return sealed(made.leaves)
+
+
+def _anchors() -> Files:
+    """What D had seen, and what somebody else is shown of the same nine entries."""
+    return {"receipt": anchored().receipt(len(anchored().leaves) - 1), "other": other().checkpoint(9)}
+
+
+def _anchors_of_one() -> Files:
+    return {"receipt": anchored().receipt(len(anchored().leaves) - 1), "other": anchored().checkpoint()}
+
+
+def _begun_twice() -> Files:
+    """Two ledgers of one name, each with an entry 0 of its own."""
+    again = House(held_per_principal=5)
+    return {"receipt": ours().receipt(A), "other": sealed(again.leaves).receipt(3)}
+
+
 LIES = (
     ReceiptLie("receipt of what was never entered", "It gave B a receipt of a leaf that its ledger does not have.",
                _never_entered, _honest, "not_included", "16.2"),
@@ -166,4 +224,16 @@ LIES = (
                _honest, "body_differs", "16.5"),
     ReceiptLie("receipt of another's request", "It gave B a receipt for what A had asked.", _foreign, _honest,
                "actor_differs", "16.5"),
+    ReceiptLie("two leaves by compare", "It gave two readers two leaves of one place, in trees of two sizes.",
+               _compared_leaves, _compared, "two_leaves", "12.4", 4, "compare"),
+    ReceiptLie("two roots by compare", "It gave one reader a checkpoint, and another a receipt below another tree.",
+               _compared_roots, _compared, "two_roots", "13.2", 4, "compare"),
+    ReceiptLie("two hashes by compare", "It gave two readers paths through two histories, at two sizes.",
+               _compared_hashes, _compared, "two_hashes", "33.3", 4, "compare"),
+    ReceiptLie("broken link by compare", "It gave a reader the leaf after one that another reader has otherwise.",
+               _links, _links_of_one, "prev_differs", "33.3", 4, "compare"),
+    ReceiptLie("anchor in another history", "It showed a reader other entries than D had signed to have seen.",
+               _anchors, _anchors_of_one, "anchor_differs", "33.3", 4, "compare"),
+    ReceiptLie("ledger begun twice", "It began two ledgers of one name.", _begun_twice, _compared, "two_geneses",
+               "33.3", 4, "compare"),
 )  # fmt: skip

@@ -18,12 +18,13 @@ from tests.lies.kit import Lie, Story, Telling, checkpoint, sealed, tiles
 from tests.lies.table import LIES, PAGE, page
 from tests.lies.table_limits import LIMITS, Limit
 from tests.lies.table_receipts import LIES as RECEIPT_LIES
-from tests.lies.table_receipts import Files, ReceiptLie, ours
+from tests.lies.table_receipts import Files, ReceiptLie, other, ours
 from tests.verifier import maker
 from verifier.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[2]
 STORIES = tuple(dict.fromkeys(lie.story for lie in LIES))
+TWINS = {lie.honest: lie.command for lie in RECEIPT_LIES}
 
 
 def verify(folder: Path, files: dict[str, bytes], *arguments: str, is_apart: bool = True) -> tuple[int, dict[str, Any]]:
@@ -121,25 +122,48 @@ def test_what_no_entry_shows_passes_and_is_told_of(limit: Limit, tmp_path: Path)
     assert "decisions_not_redecided" in [finding["code"] for finding in report["findings"]]
 
 
-def check(folder: Path, files: Files) -> tuple[int, dict[str, Any]]:
+def check(folder: Path, files: Files, command: str = "receipt", *more: str) -> tuple[int, dict[str, Any]]:
     """Have a receipt judged, with the other files at hand, by who has pinned the root and the honest key document."""
-    others = [str(folder / name) for name in files if name != "receipt"]
     pins = ["--root", maker.root_vkey(), "--keys", str(folder / "keys")]
-    more = ["--also", *others] if others else []
-    return verify(folder, {**files, "keys": ours().keys()}, "receipt", str(folder / "receipt"), *pins, *more)
+    named = [str(folder / name) for name in ("receipt", "other") if name in files]
+    others = [str(folder / name) for name in files if name not in ("receipt", "other")]
+    also = ["--also", *others] if others else []
+    return verify(folder, {**files, "keys": ours().keys()}, command, *named, *pins, *also, *more)
 
 
 @pytest.mark.parametrize("lie", RECEIPT_LIES, ids=lambda lie: lie.name)
 def test_the_lie_told_by_a_receipt_is_found(lie: ReceiptLie, tmp_path: Path) -> None:
-    exit_code, report = check(tmp_path, lie.told())
+    exit_code, report = check(tmp_path, lie.told(), lie.command)
     assert exit_code == lie.exit_code
     assert (lie.code, lie.clause) in [(finding["code"], finding["clause"]) for finding in findings(report)]
 
 
-@pytest.mark.parametrize("honest", dict.fromkeys(lie.honest for lie in RECEIPT_LIES), ids=lambda made: made.__name__)
+@pytest.mark.parametrize("honest", TWINS, ids=lambda made: made.__name__)
 def test_the_honest_receipt_passes_without_a_finding(honest: Callable[[], Files], tmp_path: Path) -> None:
-    exit_code, report = check(tmp_path, honest())
+    exit_code, report = check(tmp_path, honest(), TWINS[honest])
     assert (exit_code, findings(report)) == (0, [])
+
+
+SPLITS = [lie for lie in RECEIPT_LIES if lie.command == "compare"]
+
+
+@pytest.mark.parametrize("lie", SPLITS, ids=lambda lie: lie.name)
+def test_the_evidence_of_a_split_convicts_whoever_reads_it(lie: ReceiptLie, tmp_path: Path) -> None:
+    """Who found it hands on one file; another reader judges it anew under pins of its own."""
+    check(tmp_path, lie.told(), "compare", "--evidence", str(tmp_path / "evidence"))
+    evidence = (tmp_path / "evidence").read_bytes()
+    exit_code, report = check(tmp_path, {"receipt": evidence}, "compare")
+    assert (exit_code, findings(report)[0]["outcome"]) == (4, "split")
+
+
+def test_evidence_that_somebody_made_up_convicts_nobody(tmp_path: Path) -> None:
+    """The other history is signed by a stranger: the log answers for nothing of it."""
+    forged = {"receipt": ours().checkpoint(), "other": other().checkpoint(log=maker.STRANGER)}
+    document = {"type": "tallystick/evidence/1", "code": "two_roots", "origin": maker.ORIGIN}
+    evidence = document | {"a": forged["receipt"].decode(), "b": forged["other"].decode()}
+    exit_code, report = check(tmp_path, {"receipt": json.dumps(evidence).encode()}, "compare")
+    assert exit_code == 1
+    assert "log_signature_missing" in [finding["code"] for finding in findings(report)]
 
 
 def test_no_lie_is_told_twice() -> None:
