@@ -40,6 +40,7 @@ def test_an_honest_day_is_valid_and_its_completeness_unknown_without_a_pinned_si
         "requests": 9,
         "custodial": 0,
         "unexplained": 0,
+        "slowestEndMs": 500,
         "start": 0,
         "keysVersion": 1,
     }

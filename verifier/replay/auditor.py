@@ -30,7 +30,8 @@ NOT_REDECIDED = Finding(
     10,
     "decisions_not_redecided",
     Outcome.VALID,
-    "not decided again: whether a decision.failed had to fail, rate limits, how soon after its end a lease is expired",
+    "not decided again: that a decision.failed had to fail, what was turned away without an entry (by rate, say), the "
+    "order of arrival, how soon after its end something is ended that nobody touches",
 )
 
 
@@ -157,6 +158,7 @@ def _report(reading: Reading) -> Report:
             "requests": audit.requests,
             "custodial": audit.custodial,
             "unexplained": audit.unexplained,
+            "slowestEndMs": audit.relations.state.endings.slowest_ms,
             "start": reading.source.start,
             "keysVersion": audit.keyring.version,
         },

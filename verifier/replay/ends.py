@@ -71,6 +71,7 @@ def expired_faults(state: State, leaf: Leaf) -> Faults:
     session = state.people.sessions.get(lease.actor)
     if session is not None and session.ended_seq is None and session.due_at_ms <= lease.expires_at_ms:
         yield "ending_missing", "the session of the lease was over first, and its session.ended gives it back (29.2)"
+    state.endings.lapse(state.now_ms - state.end_ms(lease))
     if state.is_live(lease):
         yield "expired_early", f"the lease lives until {state.end_ms(lease)} (7.7)"
     losers = [lease.principal]

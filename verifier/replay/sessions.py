@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from verifier.delegation import Delegation, chain_fault
 from verifier.entries import SESSIONS_REMEMBERED, Leaf, rows_of
 from verifier.replay.authority import who_faults
-from verifier.replay.judged import Judged
+from verifier.replay.judged import Judged, texts
 from verifier.replay.people import People, Session, Who
 from verifier.replay.returns import Returns
 from verifier.replay.state import State
 from verifier.replay.things import Faults
-from verifier.wire import JsonValue
 
 # In the order in which they are asked.
 _OPENING = {
@@ -49,8 +48,8 @@ def opened_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
         did=leaf.actor,
         principal=leaf.principal,
         operator=leaf.on_behalf_of,
-        verbs=frozenset(_texts(leaf.value["verbs"])),
-        resources=None if scope is None else _texts(scope),
+        verbs=texts(leaf, "verbs"),
+        resources=tuple(map(str, scope)) if isinstance(scope, list) else None,
         opened_seq=leaf.seq,
         expires_at_ms=leaf.number("expiresAtMs"),
         idle_by_ms=leaf.time_ms + state.numbers["sessionIdleMs"],
@@ -58,10 +57,6 @@ def opened_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
     )
     people.begin(session)
     yield from idle_faults(state, leaf)
-
-
-def _texts(value: JsonValue) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _opening_error(state: State, leaf: Leaf, chain: Sequence[Delegation], who: Who | None) -> str | None:
@@ -200,8 +195,10 @@ def ended_faults(state: State, leaf: Leaf, returns: Returns) -> Faults:
         yield "ending_wrong", f"reason is not {reason} (29.2, 29.4)"
     elif is_revoked and leaf.number("causeSeq") != returns.cause_seq:
         yield "citation_wrong", f"causeSeq is not {returns.cause_seq}, the removal right before (29.4)"
-    if not is_revoked and state.now_ms < max(session.due_at_ms, state.holiday_ms):
-        yield "ended_early", f"the session lives until {max(session.due_at_ms, state.holiday_ms)} (29.2)"
+    late_ms = state.now_ms - max(session.due_at_ms, state.holiday_ms)
+    state.endings.lapse(0 if is_revoked else late_ms)
+    if not is_revoked and late_ms < 0:
+        yield "ended_early", f"the session lives for another {-late_ms} ms (29.2)"
     is_costly = not is_revoked and session.did in state.leases_of
     rows = state.trust.lose([session.principal], leaf.seq) if is_costly else []
     if rows_of(leaf.value.get("trust")) != rows:

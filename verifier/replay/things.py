@@ -142,9 +142,10 @@ class Ended(NamedTuple):
 class Endings:
     """How things ended, by their id, for as long as late calls are told precisely. Memory follows a day."""
 
-    __slots__ = ("_ended", "_order")
+    __slots__ = ("_ended", "_order", "slowest_ms")
 
     def __init__(self) -> None:
+        self.slowest_ms = 0  # the longest that anything over by time had to wait for the entry that says so
         self._ended: dict[str, Ended] = {}
         self._order: deque[str] = deque()
 
@@ -157,6 +158,10 @@ class Endings:
         if name not in self._ended:  # a forged ledger may end one id twice
             self._order.append(name)
         self._ended[name] = ended
+
+    def lapse(self, late_ms: int) -> None:
+        """Something ends by time alone, so long after its effective end."""
+        self.slowest_ms = max(self.slowest_ms, late_ms)
 
     def take_back(self, name: str) -> None:
         """Forget how a thing ended, if that was noted last."""

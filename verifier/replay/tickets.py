@@ -169,6 +169,8 @@ def removed_faults(state: State, leaf: Leaf, *, is_gone: bool) -> Faults:
         yield "removed_early", f"the ticket lives until {state.end_ms(ticket)} (23.3)"
     elif leaf.text("reason") != ticket.lapse:
         yield "removal_wrong", f"reason is not {ticket.lapse}, the deadline that came first (23.3)"
+    if not is_gone:
+        state.endings.lapse(state.now_ms - state.end_ms(ticket))
     state.unqueue(ticket, "removed", leaf.seq)
 
 
