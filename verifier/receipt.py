@@ -40,7 +40,7 @@ def check_receipt(
     walk = walk_ladder(unverified_bytes, keyring, files)
     if now_ms is not None and walk.leaf is not None:
         _check_end(walk, walk.leaf, now_ms)
-    mine = side_of(walk, unverified_bytes)
+    mine = side_of(walk, unverified_bytes) if others else None
     for number, other in enumerate(others, 1):
         _compare(walk, mine, read_side(other, keyring, files), number)
     try:
@@ -64,14 +64,14 @@ def _check_end(walk: Walk, leaf: Leaf, now_ms: int) -> None:
         walk.say(11, "expired", text, Outcome.INDETERMINATE)
 
 
-def _compare(walk: Walk, mine: Side, other: Side, number: int) -> None:
+def _compare(walk: Walk, mine: Side | None, other: Side, number: int) -> None:
     """Step 12: two signed statements of one origin agree, contradict each other, or leave it open."""
     if other.tree is None and not other.leaves and other.proof is None:
         text = f"other file {number} carries no valid signature that is pinned"
         walk.say(12, "other_unusable", text, Outcome.INDETERMINATE)
     elif other.walk.leaf_bytes and not other.leaves:
         walk.note(12, "other_leaf_unproven", f"other file {number}: its leaf is not proven")
-    if origin_of(mine) is None or origin_of(mine) != origin_of(other):
+    if mine is None or origin_of(mine) is None or origin_of(mine) != origin_of(other):
         return
     found = contradictions(mine, other)
     for code, text in found.items():
