@@ -18,6 +18,7 @@ FIELD_BYTES_MAX = 4_096
 HEADERS_MAX = 64
 HEAD_SECONDS = 10.0  # until a new connection has sent its first whole head
 BODY_SECONDS = 10.0
+LINGERING_SECONDS = 1.0  # how long the rest of a refused body is read and thrown away, so that the answer gets there
 KEEPALIVE_SECONDS = 75.0  # longer than the minute after which a quiet log shows its checkpoint again
 HANDLER_SECONDS = 30.0  # a replay may take a few; the disk is allowed to be slow, not to hang
 ADDRESSES_MAX = 4_096
@@ -35,6 +36,7 @@ class Server(web.Server):
             handler,  # type: ignore[arg-type]  # a coroutine function; aiohttp's name for that type is private
             handler_cancellation=False,
             keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=LINGERING_SECONDS,
             max_line_size=LINE_BYTES_MAX,
             max_field_size=FIELD_BYTES_MAX,
             max_headers=HEADERS_MAX,

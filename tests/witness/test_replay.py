@@ -13,7 +13,7 @@ from gateway.witness import replay as replays_module
 from gateway.witness.books import Books, add_line
 from gateway.witness.commands import main, make_witness
 from gateway.witness.fetch import Files, Unfetched
-from gateway.witness.mirror import Mirror
+from gateway.witness.mirror import Differs, Mirror
 from gateway.witness.replay import REPLAY_FOLDER, Replays
 from gateway.witness.shelf import Shelf, origin_hash
 from gateway.witness.witness import Answer, Witness
@@ -210,8 +210,10 @@ def test_a_lie_ends_it_for_ever_with_the_report_as_evidence(auditing: Auditing, 
     assert isinstance(found, dict)
     assert {finding["seq"] for finding in found["findings"] if finding["outcome"] == "invalid"} == {place}
     auditing.restart()
+    site.asked.clear()
     assert auditing.add(ledger, size).status == 403
     assert auditing.add(ledger, size, size).status == 403, "nor what was good before"
+    assert site.asked == [], "nothing is read of a ledger that is refused"
     assert auditing.witness.newest(origin_hash(ORIGIN)) == before
 
 
@@ -232,6 +234,8 @@ def test_tiles_that_the_log_did_not_sign_prove_nothing_and_wait_for_better_ones(
     site.publish(other)
     answer = auditing.add(ledger, 0)
     assert (answer.status, answer.code, answer.retry_after_s) == (503, "not_audited", 2)
+    with pytest.raises(Differs):
+        Mirror(auditing.folder / "another").extend(ledger.checkpoint(), Files(site.url))
     site.publish(ledger)
     assert auditing.add(ledger, 0).status == 200
 
@@ -308,9 +312,34 @@ def test_a_new_log_key_is_found_in_the_key_document_of_the_pinned_root(
     ]
     site.publish(ledger, ledger.keys(2, lines))
     assert auditing.add(ledger, size, log=maker.NEW_LOG).status == 200
-    site.publish(ledger, ledger.keys(1))
-    grow(ledger, 2)
-    assert auditing.add(ledger, len(ledger.leaves) - 2, log=maker.NEW_LOG).code == "not_audited"
+    assert auditing.add(ledger, 0, end - 1).status == 409, "within its bounds the old key still counts"
+    assert auditing.add(ledger, len(ledger.leaves)).status == 403, "and beyond them it does not"
+
+
+def test_a_key_documents_version_never_goes_back(
+    auditing: Auditing, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays_module, "REFRESH_SECONDS", 0.0)
+    ledger = maker.opened()
+    site.publish(ledger, ledger.keys(2))
+    assert auditing.add(ledger, 0).status == 200
+    other = [f"key log {maker.NEW_LOG.vkey(ORIGIN)} 0 - active"]
+    site.publish(ledger, ledger.keys(1, other))
+    size = len(ledger.leaves)
+    assert auditing.add(ledger, size, log=maker.NEW_LOG).status == 403
+    assert auditing.add(ledger, size).status == 200, "the newer document still counts"
+
+
+def test_a_disowned_key_signs_nothing_whatever_the_size(auditing: Auditing, site: Site) -> None:
+    ledger = maker.opened()
+    size = len(ledger.leaves)
+    final = f"{size} {maker.b64(ledger.root())}"
+    lines = [
+        f"key log {maker.LOG.vkey(ORIGIN)} 0 {size} compromised {final}",
+        f"key receipt {maker.RECEIPT.vkey(ORIGIN + '/receipt')} 0 - active",
+    ]
+    site.publish(ledger, ledger.keys(1, lines))
+    assert auditing.add(ledger, 0).status == 403
 
 
 def test_a_ledger_whose_keys_are_not_served_yet_is_asked_to_come_back(

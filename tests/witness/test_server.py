@@ -146,11 +146,28 @@ async def test_a_body_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pyt
         writer.close()
 
 
-async def test_connections_are_capped_and_those_inside_go_on(tmp_path: Path) -> None:
+async def test_a_connection_that_has_spoken_may_rest_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witness_limits, "HEAD_SECONDS", 0.1)
+    async with door(tmp_path) as (_, session):
+        reader, writer = await raw(session)
+        silent = await raw(session)
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+            await reader.readexactly(len("there is nothing here\n"))
+            assert await _ends(silent[0]), "by now the time of a first head is over"
+        writer.close()
+        silent[1].close()
+
+
+async def test_connections_are_capped_and_those_inside_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(witness_limits, "HEAD_SECONDS", 1_000.0)
     async with door(tmp_path, Limits(connections_max=2, requests_per_second=0)) as (_, session):
         assert (await post_body(session, LOG.request(0, 10)))[0] == 200
         inside, outside = await raw(session), await raw(session)
-        assert await _ends(outside[0])
+        assert await asyncio.wait_for(_ends(outside[0]), 10)
         assert (await post_body(session, LOG.request(10, 20)))[0] == 200
         for _, writer in (inside, outside):
             writer.close()
