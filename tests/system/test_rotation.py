@@ -112,7 +112,7 @@ KILLS = [
     (kill, step, nth)
     for kill in (kill_before, kill_after)
     for step, count in (
-        ("copy_key", 2), ("new_key", 2), ("_bring", 2), ("_tidy", 2), ("publish", 2), ("signed_statement", 2),
+        ("copy_key", 1), ("new_key", 1), ("_bring", 2), ("_tidy", 1), ("publish", 2), ("signed_statement", 1),
     )
     for nth in range(1, count + 1)
 ]  # fmt: skip
@@ -272,10 +272,8 @@ def keys(data: Path, *arguments: str) -> str:
 
 
 def verified(gateway: Gateway, receipt: Path) -> dict[str, Any]:
-    document = str(gateway.data / "public" / "keys.note")
-    result = run_module(
-        "verifier", "receipt", str(receipt), "--root", gateway.root_vkey(), "--keys", document, "--json"
-    )
+    pins = ("--root", gateway.root_vkey(), "--keys", str(gateway.data / "public" / "keys.note"))
+    result = run_module("verifier", "receipt", str(receipt), *pins, "--json")
     return {**json.loads(result.stdout), "code": result.returncode}
 
 
