@@ -14,9 +14,10 @@ from typing import Any
 from tests.vectors import curve
 from tests.vectors.documents import KEY_DOCUMENTS, POLICIES, QUORUMS
 from tests.vectors.names import NAMES, OVERLAPS
-from tests.vectors.texts import CHECKPOINTS, JSON_TEXTS, NOTES, PROOFS, VKEYS
+from tests.vectors.statements import LEDGER, STATEMENTS
+from tests.vectors.texts import CHECKPOINTS, CONSISTENCY, JSON_TEXTS, NOTES, PROOFS, VKEYS
 from tests.verifier.delegation_stories import STORIES
-from tests.verifier.maker import ORIGIN, SESSION, T0
+from tests.verifier.maker import ORIGIN, SESSION, T0, root_vkey
 from tests.verifier.samples import public_key, sign, tree_of
 
 HERE = Path(__file__).parent
@@ -170,6 +171,11 @@ def files() -> dict[str, bytes]:
         "note.json": as_bytes(NOTES),
         "checkpoint.json": as_bytes(CHECKPOINTS),
         "proof.json": as_bytes(PROOFS),
+        "consistency.json": as_bytes(CONSISTENCY),
+        "statement.json": [
+            {**case, "origin": ORIGIN, "genesisHex": LEDGER.genesis, "root": root_vkey()}
+            for case in as_bytes(STATEMENTS)
+        ],
         "policy.json": as_bytes(POLICIES),
         "delegation.json": delegation_cases(),
         "quorum.json": [

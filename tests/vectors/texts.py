@@ -201,6 +201,36 @@ def _proof(header: str, checkpoint: bytes = _BOTH, magic: str = _MAGIC) -> bytes
 
 
 _HASH = encode_base64(bytes(32)) + "\n"
+
+
+def _consistency(head: str, checkpoint: bytes = _BOTH) -> bytes:
+    return head.encode() + b"\n" + checkpoint
+
+
+CONSISTENCY: list[tuple[str, bytes, bool]] = [
+    ("two hashes", _consistency(f"old 3\n{_HASH * 2}"), True),
+    ("no hashes", _consistency("old 7\n"), True),
+    ("old 0", _consistency("old 0\n"), True),
+    ("63 hashes", _consistency("old 4\n" + _HASH * 63), True),
+    ("64 hashes", _consistency("old 4\n" + _HASH * 64), False),
+    ("empty", b"", False),
+    ("old 03", _consistency(f"old 03\n{_HASH}"), False),
+    ("old +3", _consistency(f"old +3\n{_HASH}"), False),
+    ("old -3", _consistency(f"old -3\n{_HASH}"), False),
+    ("old without a size", _consistency(f"old\n{_HASH}"), False),
+    ("old twice", _consistency(f"old 3\nold 3\n{_HASH}"), False),
+    ("old 2^53", _consistency("old 9007199254740992\n"), False),
+    ("Old", _consistency(f"Old 3\n{_HASH}"), False),
+    ("two spaces", _consistency(f"old  3\n{_HASH}"), False),
+    ("a hash of 31 bytes", _consistency(f"old 3\n{encode_base64(bytes(31))}\n"), False),
+    ("a hash with a space", _consistency(f"old 3\n {_HASH}"), False),
+    ("a hash with other unused bits", _consistency(f"old 3\n{_HASH[:-3]}B=\n"), False),
+    ("CRLF", _consistency(f"old 3\n{_HASH}").replace(b"\n", b"\r\n"), False),
+    ("no empty line", _consistency(f"old 3\n{_HASH}")[: -len(_BOTH) - 1], False),
+    ("no checkpoint", _consistency("old 3\n", b""), False),
+    ("a checkpoint that is none", _consistency("old 3\n", b"x\n"), False),
+    ("a proof of inclusion", _proof(f"index 4\n{_PATH}"), False),
+]
 PROOFS: list[tuple[str, bytes, bool]] = [
     ("the proof of c2sp.md section 12", _proof(f"index 4\n{_PATH}"), True),
     ("no hashes", _proof("index 0\n"), True),

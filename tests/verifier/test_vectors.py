@@ -11,12 +11,14 @@ from tests.vectors.generate import HERE, files
 from tests.verifier.samples import ROOT
 from tests.verifier.shared import cases, content, ours
 from verifier.checkpoint import parse_checkpoint
+from verifier.consistency import consistency_text, parse_consistency
 from verifier.delegation import chain_fault, parse_delegations
 from verifier.entries import MemberError, check_resource, covers, key_of, overlaps
 from verifier.keyring import key_document_text, open_key_document
 from verifier.note import encode_note, parse_note, parse_vkey
 from verifier.policy import is_quorum_met, parse_policy
 from verifier.proof import encode_proof, parse_proof
+from verifier.statement import KeyStatement, key_statement_text, open_key_statement
 from verifier.wire import Malformed, encode_canonical, parse_canonical, parse_json
 
 Case = dict[str, Any]
@@ -94,6 +96,27 @@ def test_a_proof_is_judged_as_typed(case: Case) -> None:
     assert is_accepted(parse_proof, content(case)) is case["isWellFormed"]
     if case["isWellFormed"]:
         assert encode_proof(parse_proof(content(case))) == content(case)
+
+
+@pytest.mark.parametrize("case", cases("consistency.json"))
+def test_a_consistency_proof_is_judged_as_typed(case: Case) -> None:
+    assert is_accepted(parse_consistency, content(case)) is case["isWellFormed"]
+    if case["isWellFormed"]:
+        proof = parse_consistency(content(case))
+        assert consistency_text(proof.old_size, proof.path, proof.note) == content(case)
+
+
+@pytest.mark.parametrize("case", cases("statement.json"))
+def test_a_statement_about_a_key_is_judged_as_typed(case: Case) -> None:
+    root, genesis = parse_vkey(case["root"]), bytes.fromhex(case["genesisHex"])
+
+    def opened(data: bytes) -> KeyStatement:
+        return open_key_statement(data, root, case["origin"], genesis)
+
+    assert is_accepted(opened, content(case)) is case["isWellFormed"]
+    if case["isWellFormed"]:
+        text = key_statement_text(opened(content(case)), case["origin"], genesis)
+        assert text == parse_note(content(case)).text
 
 
 @pytest.mark.parametrize("case", cases("policy.json"))
