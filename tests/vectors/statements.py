@@ -1,4 +1,4 @@
-"""Hand-judged statements of a root about keys. (comment, bytes, verdict); the root has signed most of the bad ones, too."""
+"""Hand-judged statements of a root about keys. (comment, bytes, verdict); the root signed most of the bad ones too."""
 
 from __future__ import annotations
 
