@@ -23,9 +23,11 @@ from tests.core.requests import (
     renew,
     revoke,
     set_scheme,
+    state_key,
     transfer,
 )
-from tests.lies.kit import House
+from tests.lies.kit import LOG_2, RECEIPT_2, House
+from tests.verifier import maker
 
 
 def day() -> House:
@@ -38,6 +40,7 @@ def day() -> House:
     _people(house)
     _sessions(house)
     _refusals(house)
+    _keys(house)
     return house
 
 
@@ -146,3 +149,15 @@ def _refusals(house: House) -> None:
     house.ask_for("D", "loop:a")
     house.renew("D", house.hold("D", "lock:z"), mode="read")
     house.say(renew("A", house.own_lease("A"), ttlMs=60_000))
+
+
+def _keys(house: House) -> None:
+    house.witness()
+    house.announce(RECEIPT_2, "receipt")
+    house.say(state_key("op", "announce", house.state("announce", maker.RECEIPT, "receipt")))
+    house.retire(maker.RECEIPT, "receipt")
+    house.say(state_key("op", "retire", house.state("retire", maker.LOG)))
+    house.say(state_key("A", "compromise", house.state("compromise", maker.LOG)))
+    house.announce(LOG_2)
+    house.t_ms += 1_500
+    house.witness()

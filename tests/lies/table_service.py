@@ -186,6 +186,14 @@ def _rewritten(t: Telling) -> int:
     return -1
 
 
+def _cut_below_receipt(t: Telling) -> int:
+    """B has the receipt of the last entry, which is gone."""
+    ledger = maker.Ledger(leaves=t.leaves())
+    t.held = ledger.proof(t.at("lease.granted")).partition("\n\n")[2].encode()
+    t.cut(t.at("lease.granted"))
+    return -1
+
+
 def _cut(t: Telling) -> int:
     """The last entry is gone, though a reader holds a checkpoint above it."""
     t.held = maker.Ledger(leaves=t.leaves()).checkpoint()
@@ -233,6 +241,8 @@ LIES = (
         "two_roots", "13.2", exit_code=4, is_tiles=True),
     Lie("past rewritten", "It changed the order of entries below a checkpoint that a reader holds.", working,
         _rewritten, "two_roots", "13.2", exit_code=4),
+    Lie("tail cut below a held receipt", "It cut off the entry that B holds a receipt of.", working,
+        _cut_below_receipt, "truncated", "13.5"),
     Lie("truncated tail", "It cut off the last entry below a checkpoint that a reader holds.", working, _cut,
         "truncated", "13.5", is_tiles=True),
 )  # fmt: skip

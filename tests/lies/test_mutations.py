@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.lies.day import day
-from tests.lies.kit import House, Json, Telling, sealed
+from tests.lies.kit import House, Json, Telling, checkpoint, sealed
 from tests.lies.mutations import Edit, edits
 from tests.verifier import maker
 from verifier.keyring import Keyring, open_keyring
@@ -30,12 +30,13 @@ FREE = {
 @cache
 def honest() -> tuple[House, Keyring]:
     house = day()
-    return house, open_keyring(root=maker.root_vkey(), document=sealed(house.leaves).keys())
+    return house, open_keyring(root=maker.root_vkey(), document=house.document(), policy=maker.policy())
 
 
 def exit_code(leaves: list[bytes], folder: Path) -> int:
-    (folder / "ledger").write_bytes(sealed(leaves).export())
-    return check_ledger(folder / "ledger", honest()[1]).exit_code
+    house, keyring = honest()
+    (folder / "ledger").write_bytes(sealed(leaves).export(checkpoint(leaves, house.log_keys)))
+    return check_ledger(folder / "ledger", keyring).exit_code
 
 
 def why_free(edit: Edit, entries: list[Json]) -> str | None:
