@@ -355,6 +355,19 @@ def test_every_entry_of_a_busy_day_has_a_valid_receipt(seq: int) -> None:
     assert judge(BUSY.receipt(seq), BUSY).exit_code == 0
 
 
+def test_entries_about_keys_and_witnesses_are_told_in_the_statement() -> None:
+    ledger = maker.keyed()
+    keyring = pins(ledger, keys=ledger.keys(lines=maker.keyed_lines()))
+    told = [check_receipt(ledger.receipt(seq, 12, log=maker.NEW_LOG), keyring).statement[1:] for seq in (6, 7, 8, 10)]
+    new, old, receipt = maker.NEW_LOG.vkey(ORIGIN), LOG.vkey(ORIGIN), RECEIPT.vkey(f"{ORIGIN}/receipt")
+    assert told == [
+        (f"log key {new} is announced; it counts from the next entry on",),
+        ("the checkpoint of size 7, with lines of witnesses; not checked here",),
+        (f"log key {old} is retired",),
+        (f"receipt key {receipt} is disowned; what it alone has signed proves nothing any more",),
+    ]
+
+
 def test_a_deadlock_and_a_delay_are_told_in_the_statement() -> None:
     deadlock, delay = (every()["lease.refused"][number] for number in (2, 3))
     for leaf, sentences in (
