@@ -9,7 +9,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from bench import batch_bench, crowd_bench, decision_bench, gateway_bench, memory_bench, verifier_bench
+from bench import audit_bench, batch_bench, crowd_bench, decision_bench, gateway_bench, memory_bench, verifier_bench
 
 BATCHES_MIN = 4 * 256  # one batch of the largest kind on each of its connections
 Part = Callable[[argparse.Namespace], Iterator[str]]
@@ -20,6 +20,7 @@ PARTS: Mapping[str, tuple[str, Part]] = {
         lambda told: batch_bench.report(max(told.receipts, BATCHES_MIN), told.rounds),
     ),
     "verifier": ("The offline verifier", lambda told: verifier_bench.report(told.receipts)),
+    "audit": ("The auditor on a long ledger", lambda told: audit_bench.report(told.entries)),
     "decisions": ("One decision, with much live and many in line", lambda told: decision_bench.report()),
     "crowd": ("Fifty agents on one file", lambda told: crowd_bench.report()),
     "memory": ("Memory over a long run", lambda told: memory_bench.report(told.long)),
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--receipts", type=int, default=6_400, help="receipts per round (default 6,400)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds per connection count (default 3)")
     parser.add_argument("--long", type=int, default=100_000, help="receipts of the memory run (default 100,000)")
+    parser.add_argument("--entries", type=int, default=200_000, help="entries of the longest audit (default 200,000)")
     told = parser.parse_args()
     unknown = set(told.parts) - set(PARTS)
     if unknown:

@@ -10,11 +10,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
 from verifier.delegation import Delegation, parse_delegations
-from verifier.entries import SKEW_MS, Leaf, body_bytes_max, check_body, full_type, is_assigned, parse_leaf, resources_of
+from verifier.entries import (
+    ENTRY_TYPES,
+    SKEW_MS,
+    Leaf,
+    body_bytes_max,
+    check_body,
+    full_type,
+    is_assigned,
+    parse_leaf,
+    resources_of,
+)
 from verifier.evidence import check_evidence
 from verifier.merkle import leaf_hash
 from verifier.request import Anchor
@@ -129,10 +140,15 @@ def judge_afar(bundle: list[bytes], authorities: frozenset[str]) -> list[Judged]
 def _lightened(leaf: Leaf | None) -> Leaf | None:
     if leaf is None:
         return None
-    members = leaf.entry_type.members if leaf.is_known else ()
-    names = (*(member.name for member in members), *_KEPT)
-    own = {name: leaf.value[name] for name in names if name in leaf.value}
-    return leaf._replace(value=own, request=None)
+    value = leaf.value
+    return leaf._replace(value={name: value[name] for name in _own_names(leaf.type) if name in value}, request=None)
+
+
+@lru_cache(maxsize=256)  # types that nobody knows must not fill it
+def _own_names(kind: str) -> tuple[str, ...]:
+    """Return what travels back of an entry of a type: its own members, and the common ones that relations ask for."""
+    entry_type = ENTRY_TYPES.get(kind)
+    return (*(member.name for member in entry_type.members), *_KEPT) if entry_type is not None else _KEPT
 
 
 def judged(bundles: Iterable[list[bytes]], authorities: frozenset[str], jobs: int) -> Iterator[Iterable[Judged]]:
