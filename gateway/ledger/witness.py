@@ -77,7 +77,6 @@ class Witnessing:
         self._newest_begun_ms = 0
         self._newest_others = 0
         self._entered_others = 0
-        self._entered_size = 0
         self._entered_ms: int | None = None
         self._is_entering = False
         self._is_overdue = False
@@ -93,7 +92,6 @@ class Witnessing:
         is_met = is_quorum_met(self._policy, valid_lines(checkpoint, self._policy.witnesses).keys())
         if is_met and await self._tree.root_at(checkpoint.size) == checkpoint.root:
             self.newest = Confirmed(checkpoint.size, checkpoint.root, kept)
-            self._entered_size = checkpoint.size
 
     # -- figures ------------------------------------------------------------------------------------------------------
 
@@ -251,8 +249,7 @@ class Witnessing:
     def _is_entry_due(self) -> bool:
         """Say whether the newest cosigned checkpoint goes into the ledger now: not more often than the pace, and not
         when it covers nothing new but entries of its own kind, or a quiet ledger would grow for ever."""
-        newest = self.newest
-        if newest is None or self._is_entering or newest.size <= self._entered_size:
+        if self.newest is None or self._is_entering:
             return False
         is_time = self._entered_ms is None or self._clock.boottime_ms() - self._entered_ms >= self._pace.entry_ms
         return is_time and self._newest_others > self._entered_others
@@ -262,7 +259,7 @@ class Witnessing:
         assert newest is not None, "there is something to enter"
         try:
             await self._ledger.witness(newest.note, parse_checkpoint(newest.note))
-            self._entered_size, self._entered_others = newest.size, others
+            self._entered_others = others
         except (Busy, Fatal) as error:
             _log.warning("a witnessed checkpoint is entered another time: %s", error)
         except Exception:

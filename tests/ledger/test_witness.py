@@ -195,6 +195,18 @@ async def test_a_quiet_ledger_is_cosigned_again_so_that_its_newest_time_is_fresh
         assert place.level() == "witnessed 3/3"
 
 
+async def test_of_a_quiet_ledger_the_older_lines_stay_until_newer_ones_come(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        await place.grow()
+        await place.play(seconds=5)
+        place["w3"].script.extend(Unanswered("down") for _ in range(99))
+        times = [cosignature_time_s(line) for line in place.newest().note.lines[1:]]
+        await place.play(seconds=2 * REFRESH_MS // 1_000)
+        later = [cosignature_time_s(line) for line in place.newest().note.lines[1:]]
+        assert place.level() == "witnessed 3/3"
+        assert later[0] > times[0] and later[1] > times[1] and later[2] == times[2]
+
+
 async def test_nothing_is_submitted_that_was_not_committed_and_signed(tmp_path: Path) -> None:
     async with scene(tmp_path) as place:
         faults: tuple[Fault, ...] = ("lost", "kept", "busy")
@@ -252,6 +264,14 @@ async def test_the_late_line_of_a_slow_witness_is_added_to_the_newest_note_and_t
         await place.play(seconds=2)
         newer = place.size()
         assert newer > first and place.level() == "witnessed 2/3"
+        late = place.web.held.pop("w3")
+        await place.grow()
+        place.web.held["w3"] = asyncio.Event()
+        await place.play(seconds=2)
+        note = place.witnessing.newest
+        late.set()
+        await place.play()
+        assert place.witnessing.newest == note, "it was about an older checkpoint"
 
 
 async def test_however_long_they_sleep_and_however_much_happens_each_witness_costs_one_request(tmp_path: Path) -> None:
@@ -281,6 +301,19 @@ async def test_a_slow_quorum_gets_on_with_one_checkpoint_after_the_other(tmp_pat
         assert place.size() == first
         await place.play(seconds=1)
         assert place.size() > first
+
+
+async def test_who_never_answers_does_not_keep_the_others_at_an_old_checkpoint(tmp_path: Path) -> None:
+    async with scene(tmp_path) as place:
+        place["w2"].script.extend(Unanswered("down") for _ in range(99))
+        place.web.held["w3"] = asyncio.Event()
+        await place.grow()
+        await place.play()
+        await place.grow()
+        await place.play(seconds=TIMEOUT_MS // 1_000 - 1)
+        assert place["w1"].size == place.world.sequencer.confirmed.size - 1, "w3 may still answer"
+        await place.play(seconds=1)
+        assert place["w1"].size == place.world.sequencer.confirmed.size
 
 
 async def test_what_does_not_answer_is_asked_ever_more_slowly_and_again_at_once_when_it_is_back(
@@ -355,6 +388,7 @@ async def test_what_a_person_must_look_at_is_said_once_and_not_retried_blindly(
         await place.play()
         assert witness.looks > looks, "its own checkpoint is read before anything is sent to it again"
         assert len(witness.bodies) == 2
+        assert sum(row.levelno == logging.CRITICAL and "w1" in row.getMessage() for row in caplog.records) == 1
         place.world.clock.advance(ALARM_REST_MS)
         await place.play()
         assert place.size() and place.witnessing.figures("alarm") == {"w1": 0}
