@@ -10,6 +10,7 @@ Source: docs/protocol.md, receipts; https://github.com/secure-systems-lab/dsse (
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from gateway.core.key import line_of
 from gateway.core.state import Change, LedgerKey
@@ -20,6 +21,9 @@ from verifier.did import thumbprint
 from verifier.keyring import KeyLine, covers
 from verifier.note import Note, SignatureLine, VerifierKey, encode_note, make_vkey, signature_line
 from verifier.receipt import pre_authentication
+
+
+_thumbprint = lru_cache(maxsize=32)(thumbprint)  # asked for each answer
 
 
 def key_name(origin: str, purpose: str) -> str:
@@ -34,7 +38,7 @@ class Signer:
     the first receipt key that were handed over, from the beginning.
     """
 
-    __slots__ = ("_known", "_lines", "_private", "_seal", "origin")
+    __slots__ = ("_known", "_lines", "_private", "_receipts", "_seal", "origin")
 
     def __init__(
         self, origin: str, *, log: Sequence[SigningKey], receipt: Sequence[SigningKey], seal: SigningKey
@@ -44,6 +48,7 @@ class Signer:
         self._private: dict[VerifierKey, SigningKey] = {}
         self._known: dict[str, LedgerKey] = {}
         self._lines: tuple[KeyLine, ...] = ()
+        self._receipts: tuple[KeyLine, ...] = ()
         for purpose, keys in (("log", log), ("receipt", receipt)):
             for key in keys:
                 self.take(purpose, key)
@@ -79,6 +84,7 @@ class Signer:
         """Put the lines in order of age, in one step: who reads them in another thread finds the old or the new."""
         lines = sorted(map(line_of, self._known.values()), key=lambda line: (line.from_size, line.text))
         self._lines = tuple(lines)
+        self._receipts = tuple(line for line in lines if line.purpose == "receipt")
 
     @property
     def lines(self) -> tuple[KeyLine, ...]:
@@ -102,14 +108,14 @@ class Signer:
 
     def receipt_key(self, seq: int) -> VerifierKey:
         """Return the key that signs entry `seq`: the oldest one whose bounds it lies in."""
-        for line in self._lines:
-            if line.purpose == "receipt" and covers(line, seq):
+        for line in self._receipts:
+            if covers(line, seq):
                 return line.key
         raise Fatal(f"no receipt key may sign entry {seq}; restore a good back-up")
 
     def receipt_key_id(self, seq: int) -> str:
         """Return the `keyid` of the signature over entry `seq`."""
-        return thumbprint(self.receipt_key(seq).public_key)
+        return _thumbprint(self.receipt_key(seq).public_key)
 
     def sign_checkpoint(self, size: int, root: bytes) -> bytes:
         """Return the checkpoint as a signed note, with the line of each log key in force at `size`."""

@@ -16,13 +16,18 @@ import pytest
 import gateway.rotation as rotation
 from gateway.client.agent import Agent
 from gateway.client.profile import open_profile
+from gateway.ledger.witness_http import Answer
 from gateway.rotation import Office, Stated, compromise, retire, rotate, stated
 from keys.files import load_key
 from keys.publish import read_forms
 from tests.system.process import Gateway, run_cli, run_module
+from tests.web.test_witnessed import reached, witnessed, witnesses_at
 from tests.web.world import World, make, world
-from verifier.keyring import KeyDocument, open_key_document
+from verifier.checkpoint import parse_checkpoint
+from verifier.keyring import KeyDocument, open_key_document, open_keyring
 from verifier.note import parse_vkey
+from verifier.proof import parse_proof
+from verifier.receipt import check_receipt
 
 
 class Killed(BaseException):
@@ -303,3 +308,49 @@ def test_a_rotation_with_real_processes_and_kills_between_its_steps(tmp_path: Pa
         acquire(3)
         reports = [verified(gateway, receipt) for receipt in receipts]
         assert [report["code"] for report in reports] == [0, 0, 0, 0]
+
+
+# -- with witnesses ----------------------------------------------------------------------------------------------------
+
+
+async def test_witnesses_prove_that_a_key_was_disowned_and_old_receipts_lead_to_the_tree_they_saw(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "data"
+    made = make(folder)
+    async with witnesses_at(1) as (witness,), witnessed(folder, made, [witness], 1) as running:
+        place = Place(running)
+        reply = await running.acquire("worker", "lock:old")
+        receipt = json.dumps(reply.json["receipt"]).encode()
+        size = parse_checkpoint(parse_proof(reply.json["receipt"]["proof"].encode()).checkpoint).size
+        assert await place.run(compromise, purpose="log", wait=20_000) == 0
+        line = next(line for line in place.published().keys if line.status == "compromised")
+        assert line.final_note is not None and line.final_size is not None and line.to_size is not None
+        assert line.final_size > line.to_size
+        pins = open_keyring(
+            root=made.root_vkey,
+            document=(folder / "public" / "keys.note").read_bytes(),
+            policy=(await running.get("/.well-known/tallystick-policy.txt")).body,
+        )
+        proof = (await running.get(f"/api/v1/acp/ledger/consistency?from={size}&to={line.final_size}")).body
+        assert check_receipt(receipt, pins).exit_code == 3, "disowned: its own checkpoint was not witnessed"
+        assert check_receipt(receipt, pins, others=[proof]).exit_code == 0, "it leads to what witnesses saw"
+        assert await place.run(compromise, purpose="log", key=line.key.vkey) == 0
+        assert place.published().version in (3, 4), "it was all said: new key, disowned, and proven at once or after"
+
+
+async def test_without_a_witnessed_checkpoint_in_time_the_command_is_run_again(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    made = make(folder)
+    async with witnesses_at(1) as (witness,), witnessed(folder, made, [witness], 1) as running:
+        place = Place(running)
+        await reached(running, 1)
+        witness.script.extend(Answer(500, b"") for _ in range(1_000))
+        assert await place.run(compromise, purpose="log", wait=0) == 1
+        shown = next(line for line in place.published().keys if line.status == "compromised")
+        assert shown.final_root is not None and shown.final_note is None, "readers are warned at once"
+        witness.script.clear()
+        assert await place.run(compromise, purpose="log", wait=60_000) == 0, "it goes on with the key it began with"
+        shown = next(line for line in place.published().keys if line.status == "compromised")
+        assert shown.final_note is not None
+        assert len((await place.stated()).disowned("log")) == 1
