@@ -24,9 +24,9 @@ class Consistency(NamedTuple):
     note: bytes
 
     def leads_from(self, old: Checkpoint) -> bool:
-        """Say whether this proves that `checkpoint`, whoever signed it, extends `old`."""
-        new, is_about = self.checkpoint, (self.old_size, self.checkpoint.origin) == (old.size, old.origin)
-        return is_about and is_consistent(old.size, old.root, new.size, new.root, self.path)
+        """Say whether this proves that the tree of `checkpoint`, whoever signed it, extends that of `old`."""
+        new = self.checkpoint
+        return self.old_size == old.size and is_consistent(old.size, old.root, new.size, new.root, self.path)
 
 
 def is_consistency(data: bytes) -> bool:

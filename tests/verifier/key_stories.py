@@ -129,6 +129,8 @@ STORIES = [
     Story("disowned, a proof to the final tree", DISOWNED, 9, "valid", also=(proof(9),)),
     Story("disowned, a proof whose checkpoint nobody signed", DISOWNED, 9, "valid", also=(proof(9, log=STRANGER),)),
     Story("disowned, a proof from another size", DISOWNED, 9, "indeterminate", COMPROMISED, also=(proof(8),)),
+    Story("disowned, a proof that calls itself one from another size", DISOWNED, 9, "indeterminate", COMPROMISED,
+          also=(lambda: proof(9)().replace(b"old 9", b"old 8"),)),
     Story("disowned, a proof to another tree", DISOWNED, 9, "indeterminate", COMPROMISED, also=(proof(9, 16),)),
     Story("disowned, a tree of the thief, a proof in it", DISOWNED, 9, "indeterminate", COMPROMISED, is_stolen=True,
           also=(proof(9, ledger=THIEVES),)),

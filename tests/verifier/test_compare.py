@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.verifier import maker
-from tests.verifier.judging import faults, pins
+from tests.verifier.judging import faults, pins, remarks
 from tests.verifier.maker import ALICE, BOB, LOG, NEW_LOG, ORIGIN, STRANGER, Ledger, canonical
 from verifier.compare import check_compare
 from verifier.keyring import Keyring, open_keyring
 from verifier.merkle import leaf_hash
+from verifier.receipt import check_receipt
 from verifier.verdict import Report
 
 FORKED_AT = (0, 1, 5, 8, 13)  # the first seq at which the other branch differs
@@ -298,3 +299,26 @@ def test_the_header_of_a_batch_speaks_too() -> None:
     report, _ = compare(day.receipt(20, 22), other.receipt(16, 18))
     assert report.exit_code == 4 and "two_leaves" in codes(report)
     assert leaf_hash(day.leaves[16]) != leaf_hash(other.leaves[16])
+
+
+DAYS = [maker.worked(), maker.busy(), maker.staffed()]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data(), st.sampled_from(range(len(DAYS))))
+def test_no_day_with_batches_sessions_and_anchors_contradicts_itself(data: st.DataObject, day: int) -> None:
+    """Every leaf speaks of the tree before it, the answers of a batch of their header too: all of it agrees."""
+    ledger = DAYS[day]
+    places = [data.draw(st.integers(0, len(ledger.leaves) - 1)) for _ in range(2)]
+    sizes = [data.draw(st.integers(place + 1, len(ledger.leaves))) for place in places]
+    a, b = (ledger.receipt(place, size) for place, size in zip(places, sizes, strict=True))
+    report, evidence = compare(a, b, pins(ledger))
+    assert (report.exit_code in (0, 3), evidence) == (True, None)
+
+
+def test_a_consistency_proof_beside_a_receipt_answers_what_else_is_open() -> None:
+    receipt, other = TRUNK.receipt(3, 7), TRUNK.checkpoint(13)
+    open_question = check_receipt(receipt, FULL, others=[other])
+    assert "consistency_not_checked" in remarks(open_question)
+    answered = check_receipt(receipt, FULL, others=[TRUNK.consistency(7, 13)])
+    assert (answered.exit_code, "consistency_not_checked" in remarks(answered)) == (0, False)
