@@ -217,6 +217,13 @@ def test_a_lie_ends_it_for_ever_with_the_report_as_evidence(auditing: Auditing, 
     assert auditing.witness.newest(origin_hash(ORIGIN)) == before
 
 
+def test_a_refusal_ends_it_before_anything_is_read(auditing: Auditing, site: Site) -> None:
+    ledger = maker.opened()
+    site.publish(ledger)
+    auditing.shelf.refuse(ORIGIN, "{}")
+    assert (auditing.add(ledger, 0).code, site.asked) == ("refused", [])
+
+
 def test_a_lie_in_a_ledger_that_was_never_cosigned_is_found_too(auditing: Auditing, site: Site) -> None:
     ledger = maker.opened()
     lie(ledger)

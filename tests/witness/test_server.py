@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -187,6 +188,24 @@ async def test_requests_at_the_same_time_have_one_winner(tmp_path: Path) -> None
         bodies = [log.request(5, size) for log in (LOG, OTHER) for size in range(6, 16)]
         statuses = [status for status, _, _ in await asyncio.gather(*(post_body(session, body) for body in bodies))]
         assert sorted(statuses) == [200, *[409] * 19]
+
+
+async def test_a_disk_that_fails_is_503_and_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    post = Post(tmp_path, LOG)
+    async with (
+        running(post.witness, post.shelf, NO_LIMIT, "127.0.0.1", 0) as (url, failed),
+        ClientSession(url) as session,
+    ):
+        assert (await post_body(session, LOG.request(0, 10)))[0] == 200
+        assert not failed.is_set()
+
+        def fail(*_: object) -> None:
+            raise OSError("the disk is broken")
+
+        monkeypatch.setattr(os, "replace", fail)
+        assert (await post_body(session, LOG.request(10, 20)))[0] == 503
+        await asyncio.wait_for(failed.wait(), 10)
+    post.shelf.close()
 
 
 async def test_a_line_of_log_names_status_and_code_and_repeats_nothing(
