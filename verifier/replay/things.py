@@ -142,10 +142,10 @@ class Ended(NamedTuple):
 class Endings:
     """How things ended, by their id, for as long as late calls are told precisely. Memory follows a day."""
 
-    __slots__ = ("_ended", "_order", "slowest_ms")
+    __slots__ = ("_ended", "_order", "_slowest_ms")
 
     def __init__(self) -> None:
-        self.slowest_ms = 0  # the longest that anything over by time had to wait for the entry that says so
+        self._slowest_ms = 0
         self._ended: dict[str, Ended] = {}
         self._order: deque[str] = deque()
 
@@ -161,7 +161,12 @@ class Endings:
 
     def lapse(self, late_ms: int) -> None:
         """Something ends by time alone, so long after its effective end."""
-        self.slowest_ms = max(self.slowest_ms, late_ms)
+        self._slowest_ms = max(self._slowest_ms, late_ms)
+
+    @property
+    def slowest_ms(self) -> int:
+        """The longest that anything over by time had to wait for the entry that says so."""
+        return self._slowest_ms
 
     def take_back(self, name: str) -> None:
         """Forget how a thing ended, if that was noted last."""
