@@ -34,6 +34,7 @@ PURPOSES = {
     "root": "Signs key documents only. Move both files offline, to two different places; readers pin its vkey.",
     "agent": "Signs an agent's requests. Give the DID to an operator, who enrols it.",
     "witness": "Cosigns checkpoints. Make it with: tallystick witness init, which publishes its vkey, too.",
+    "export": "Signs receipts that you write for other tools (tallystick receipt export), and nothing else.",
     "operator": "Signs what changes the rules. Name its DID when the ledger is opened; keep it away from the gateway.",
 }
 

@@ -50,6 +50,7 @@ from gateway.client.errors import (
 from gateway.client.fence import Answer, FenceGuard, Permit, SignedWrite, answer_challenge, sign_write
 from gateway.client.lease import HeldLease
 from gateway.client.line import Ticket
+from gateway.client.private import Private, erase_private, save_private
 from gateway.client.profile import Address, Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.score import TrustChange
@@ -86,6 +87,7 @@ __all__ = [
     "NotEnrolled",
     "Outcome",
     "Permit",
+    "Private",
     "Profile",
     "ProfileError",
     "QueueFull",
@@ -111,10 +113,12 @@ __all__ = [
     "Waits",
     "acquiring",
     "answer_challenge",
+    "erase_private",
     "open_delegation",
     "open_profile",
     "open_receipt",
     "releasing",
     "renewing",
+    "save_private",
     "sign_write",
 ]

@@ -162,6 +162,7 @@ class Agent(Office):
         ttl_ms: int = TTL_MS_DEFAULT,
         wait: Literal[False] = False,
         wait_ms: int = 0,
+        reason_digest: str | None = None,
     ) -> Grant: ...
 
     @overload
@@ -174,6 +175,7 @@ class Agent(Office):
         wait: Literal[True],
         give_up_ms: int | None = None,
         on_deadlock: str = "refuse",
+        reason_digest: str | None = None,
     ) -> Grant | Ticket: ...
 
     async def acquire(
@@ -186,6 +188,7 @@ class Agent(Office):
         wait_ms: int = 0,
         give_up_ms: int | None = None,
         on_deadlock: str = "refuse",
+        reason_digest: str | None = None,
     ) -> Grant | Ticket:
         """Take a lease on one resource, or on all of a set or none.
 
@@ -193,11 +196,12 @@ class Agent(Office):
         and kept for `give_up_ms` (an hour by default). Deadlock when waiting would never end, unless `on_deadlock` is
         "wait". Without `wait` LeaseHeld, LockDelayed or Queued say who is in the way; with `wait_ms` only after
         following the ledger's advice for that long, and a last try at the end. `wait_for` does the waiting in line.
+        `reason_digest` is that of a `Private` reason, which stays here.
 
         Nothing renews the lease afterwards: see `lease` for one that is held. Malformed, before anything is sent, for a
         name, mode or ttl out of bounds.
         """
-        members: JsonObject = {**_named(resources), **_mode(mode), "ttlMs": ttl_ms}
+        members: JsonObject = {**_named(resources), **_mode(mode), "ttlMs": ttl_ms, **_digested(reason_digest)}
         if not wait:
             return await self._acquire_as_advised(members, wait_ms)
         members |= {"wait": True, "onDeadlock": on_deadlock}
@@ -309,10 +313,19 @@ class Agent(Office):
         return _grant(await self.caller.decide("lease.renew", members, until_ms=until_ms))
 
     async def release(
-        self, resources: str | Sequence[str], lease_id: str | None = None, *, until_ms: int | None = None
+        self,
+        resources: str | Sequence[str],
+        lease_id: str | None = None,
+        *,
+        until_ms: int | None = None,
+        reason_digest: str | None = None,
     ) -> VerifiedReceipt:
-        """Give a lease back. Releasing again what this key already released succeeds (`release.repeated`)."""
-        members: JsonObject = _named(resources) if lease_id is None else {**_named(resources), "leaseId": lease_id}
+        """Give a lease back. Releasing again what this key already released succeeds (`release.repeated`).
+
+        `reason_digest` is that of a `Private` reason, which stays here.
+        """
+        named: JsonObject = {} if lease_id is None else {"leaseId": lease_id}
+        members: JsonObject = {**_named(resources), **named, **_digested(reason_digest)}
         return await self._decided("lease.release", members, until_ms)
 
     async def transfer(
@@ -320,8 +333,8 @@ class Agent(Office):
     ) -> VerifiedReceipt:
         """Offer a lease to another key, which has to `accept` it; until then, and without that, nothing changes.
 
-        A newer offer takes the place of an older one. `reason` is a code of [a-z0-9._-]; `reason_digest` a SHA-256 over
-        a salt and whatever shall not stand in the ledger. TokenStale when the lease has another token by now.
+        A newer offer takes the place of an older one. `reason` is a code of [a-z0-9._-]; `reason_digest` that
+        of a `Private` text, which stays here. TokenStale when the lease has another token by now.
         """
         members: JsonObject = {"leaseId": lease.lease_id, "seenToken": lease.fencing_token, "toDid": to_did}
         return await self._decided("lease.transfer", members | _why(reason, reason_digest))
@@ -611,7 +624,11 @@ def _mode(mode: str) -> JsonObject:
 
 
 def _why(reason: str, reason_digest: str | None) -> JsonObject:
-    return {"reason": reason} if reason_digest is None else {"reason": reason, "reasonDigest": reason_digest}
+    return {"reason": reason, **_digested(reason_digest)}
+
+
+def _digested(reason_digest: str | None) -> JsonObject:
+    return {} if reason_digest is None else {"reasonDigest": reason_digest}
 
 
 def _grant(decided: Decided) -> Grant:

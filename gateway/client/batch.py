@@ -55,9 +55,15 @@ class Outcome:
         return None if self.is_ok else refusal_of(self.receipt)
 
 
-def acquiring(resources: str | Sequence[str], *, mode: str | None = None, ttl_ms: int | None = None) -> JsonObject:
+def acquiring(
+    resources: str | Sequence[str],
+    *,
+    mode: str | None = None,
+    ttl_ms: int | None = None,
+    reason_digest: str | None = None,
+) -> JsonObject:
     """Return the command that takes a lease on all of the resources, or extends it."""
-    return {"action": "lease.acquire", **_names(resources), **_options(mode, ttl_ms)}
+    return {"action": "lease.acquire", **_names(resources), **_options(mode, ttl_ms), **_why(reason_digest)}
 
 
 def renewing(lease_id: str, *, mode: str | None = None, ttl_ms: int | None = None) -> JsonObject:
@@ -65,16 +71,22 @@ def renewing(lease_id: str, *, mode: str | None = None, ttl_ms: int | None = Non
     return {"action": "lease.renew", "leaseId": lease_id, **_options(mode, ttl_ms)}
 
 
-def releasing(resources: str | Sequence[str], lease_id: str | None = None) -> JsonObject:
+def releasing(
+    resources: str | Sequence[str], lease_id: str | None = None, *, reason_digest: str | None = None
+) -> JsonObject:
     """Return the command that gives a lease back."""
     named: JsonObject = {} if lease_id is None else {"leaseId": lease_id}
-    return {"action": "lease.release", **_names(resources), **named}
+    return {"action": "lease.release", **_names(resources), **named, **_why(reason_digest)}
 
 
 def _names(resources: str | Sequence[str]) -> JsonObject:
     if isinstance(resources, str):
         return {"resource": resources}
     return {"resources": [*resources]}
+
+
+def _why(reason_digest: str | None) -> JsonObject:
+    return {} if reason_digest is None else {"reasonDigest": reason_digest}
 
 
 def _options(mode: str | None, ttl_ms: int | None) -> JsonObject:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
 from collections.abc import Sequence
 from functools import partial
-from hashlib import sha256
 
 from gateway.actions import ACTIONS
 from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT, Agent, SeenLease, Tokened
@@ -19,6 +17,7 @@ from gateway.client.errors import NotHeld, RequestRejected, StillWaiting
 from gateway.client.exits import DONE, shown
 from gateway.client.line import poll_until, waiting_words
 from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back, interruptible
+from gateway.client.private import add_reason, asked_reason
 from gateway.client.terminal import (
     A_DID,
     OPERATOR_HELP,
@@ -45,8 +44,6 @@ from verifier.entries import (
     check_resource,
 )
 from verifier.wire import JsonObject, Malformed
-
-_SALT_BYTES = 16
 
 
 def lease_parser() -> tuple[argparse.ArgumentParser, Handler]:
@@ -76,6 +73,7 @@ async def _call(handler: Handler, arguments: argparse.Namespace) -> int:
         raise Malformed("--ttl: 1s to 1h")
     if "receipt" in arguments:
         check_receipt_path(arguments.receipt)
+    arguments.private = asked_reason(arguments)
     return await handler(arguments)
 
 
@@ -102,6 +100,8 @@ def _add_members(parser: argparse.ArgumentParser, action: str) -> None:
         )  # fmt: skip
     if "seenToken" in names:
         _add_compared(parser)
+    if "reasonDigest" in names:
+        add_reason(parser)
     if "toDid" in names:
         parser.add_argument("--to", required=True, metavar="DID", help=f"the key that may take it over: {A_DID}")
     if names:
@@ -150,23 +150,24 @@ def _add_compared(parser: argparse.ArgumentParser) -> None:
         "lease you name by its id)",
     )  # fmt: skip
     parser.add_argument("--reason", required=True, metavar="CODE", help=f"why: {REASON_CODE.bound}")
-    parser.add_argument(
-        "--note",
-        metavar="TEXT",
-        help="more about why: the ledger gets a salted digest, and the salt is printed",
-    )
 
 
 # -- verbs -------------------------------------------------------------------------------------------------------------
 
 
 async def _acquire(arguments: argparse.Namespace) -> int:
+    if arguments.private is not None and (arguments.wait or arguments.give_up is not None):
+        raise Malformed("a reason in words goes with what is decided at once: leave out --wait and --give-up")
     async with patient(arguments.home) as agent:
         grant = await (_take(agent, arguments) if arguments.give_up is None else _queue(agent, arguments))
     return done("lease", arguments, grant.receipt, give_back(grant, arguments.home))
 
 
 async def _take(agent: Agent, arguments: argparse.Namespace) -> Grant:
+    if arguments.private is not None:
+        return await agent.acquire(
+            arguments.resources, mode=arguments.mode, ttl_ms=arguments.ttl, reason_digest=_digest(arguments)
+        )
     with interruptible(None):
         return await agent.wait_for(
             arguments.resources, mode=arguments.mode, ttl_ms=arguments.ttl, wait_ms=arguments.wait,
@@ -205,19 +206,18 @@ async def _release(arguments: argparse.Namespace) -> int:
         if lease_id is None:
             lease, names = await _named_lease(agent, names)
             lease_id = lease.lease_id
-        receipt = await agent.release(names, lease_id)
+        receipt = await agent.release(names, lease_id, reason_digest=_digest(arguments))
     return done("lease", arguments, receipt)
 
 
 async def _transfer(arguments: argparse.Namespace) -> int:
     if not DID.check(arguments.to):
         raise Malformed(f"--to: {A_DID}")
-    digest, salted = _digest(arguments.note)
     async with patient(arguments.home) as agent:
         lease = await _lease_to_transfer(agent, arguments)
-        receipt = await agent.transfer(lease, arguments.to, _reason(arguments), reason_digest=digest)
+        receipt = await agent.transfer(lease, arguments.to, _reason(arguments), reason_digest=_digest(arguments))
     step = f"{arguments.to} takes it over with:  tallystick lease accept {lease.lease_id}"
-    return done("lease", arguments, receipt, "\n".join(filter(None, (step, _keep_salt(salted)))), salted)
+    return done("lease", arguments, receipt, step)
 
 
 async def _lease_to_transfer(agent: Agent, arguments: argparse.Namespace) -> Tokened:
@@ -247,11 +247,10 @@ async def _break(arguments: argparse.Namespace) -> int:
         check_resource(arguments.resource)
         if arguments.token is None:
             raise Malformed("--token N is missing: the one you saw, or name the lease by its id, such as L42")
-    digest, salted = _digest(arguments.note)
     async with patient(arguments.home) as agent:
         resource, token = await _seen_to_break(agent, arguments)
-        receipt = await agent.break_lease(resource, token, _reason(arguments), reason_digest=digest)
-    return done("lease", arguments, receipt, _keep_salt(salted), salted)
+        receipt = await agent.break_lease(resource, token, _reason(arguments), reason_digest=_digest(arguments))
+    return done("lease", arguments, receipt)
 
 
 async def _seen_to_break(agent: Agent, arguments: argparse.Namespace) -> tuple[str, int]:
@@ -338,7 +337,7 @@ async def _find_lease(agent: Agent, names: Sequence[str]) -> tuple[SeenLease, tu
 
 def _reason(arguments: argparse.Namespace) -> str:
     if not REASON_CODE.check(arguments.reason):
-        raise Malformed(f"--reason: {REASON_CODE.bound}; for more there is --note")
+        raise Malformed(f"--reason: {REASON_CODE.bound}; for more there are --reason-text and --reason-file")
     return str(arguments.reason)
 
 
@@ -347,18 +346,9 @@ def _check_token(token: int) -> None:
         raise Malformed(f"--token: {TOKEN.bound}")
 
 
-def _digest(note: str | None) -> tuple[str | None, JsonObject]:
-    """Return the digest of a note for the ledger, and what proves later that it was of this note."""
-    if note is None:
-        return None, {}
-    salt = secrets.token_hex(_SALT_BYTES)
-    return sha256(f"{salt}\n{note}".encode()).hexdigest(), {"salt": salt}
-
-
-def _keep_salt(salted: JsonObject) -> str:
-    if not salted:
-        return ""
-    return f"Keep the note with this salt, its digest is the SHA-256 of salt, newline, note:  {salted['salt']}"
+def _digest(arguments: argparse.Namespace) -> str | None:
+    """Return what the ledger gets of a reason in words."""
+    return None if arguments.private is None else str(arguments.private.digest)
 
 
 _VERBS: dict[str, tuple[str, Handler]] = {

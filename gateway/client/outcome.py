@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gateway.client.errors import Interrupted
 from gateway.client.exits import DONE, PROFILE
+from gateway.client.private import Private, companion_path, save_private
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
 from gateway.client.terminal import home_option
@@ -30,7 +31,8 @@ def done(
     also: JsonObject | None = None,
 ) -> int:
     """Tell a decision in our favour and keep its receipt; return the exit code. `also` goes into the JSON."""
-    unwritten = _write_receipt(arguments.receipt, receipt)
+    private = getattr(arguments, "private", None)
+    unwritten = _write_receipt(arguments.receipt, receipt, private)
     code = PROFILE if unwritten else DONE
     if arguments.json:
         trouble = {"error": "receipt_not_written", "message": unwritten, "exitCode": code} if unwritten else {}
@@ -42,7 +44,8 @@ def done(
     elif arguments.receipt is not None:
         home = arguments.home
         words = (str(arguments.receipt), "--root", f"@{home}/root.vkey", "--keys", f"{home}/keys.note")
-        print(f"Check the receipt with:  tallystick-verify receipt {shlex.join(words)}")
+        also_private = () if private is None else ("--private", str(companion_path(arguments.receipt)))
+        print(f"Check the receipt with:  tallystick-verify receipt {shlex.join((*words, *also_private))}")
     if next_step:
         print(next_step)
     return code
@@ -73,6 +76,13 @@ def add_receipt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--receipt", type=Path, metavar="FILE", help="write the receipt there")
 
 
+def keep_receipt(path: Path, receipt: VerifiedReceipt, private: Private | None = None) -> None:
+    """Write a receipt, and first the private text of its request, which nobody else has. OSError."""
+    if private is not None:
+        save_private(path, receipt, private)
+    replace_file(path, receipt.data)
+
+
 def check_receipt_path(path: Path | None) -> None:
     """Malformed when the receipt could not be kept: better said before anything is decided than after."""
     if path is None:
@@ -83,11 +93,11 @@ def check_receipt_path(path: Path | None) -> None:
         raise Malformed(f"--receipt: {path} can't be written; nothing was sent")
 
 
-def _write_receipt(path: Path | None, receipt: VerifiedReceipt) -> str:
+def _write_receipt(path: Path | None, receipt: VerifiedReceipt, private: Private | None) -> str:
     """Return why the receipt could not be written, or "": what was decided stands, and must still be told."""
     try:
         if path is not None:
-            replace_file(path, receipt.data)
+            keep_receipt(path, receipt, private)
     except OSError as error:
         return f"entry {receipt.seq} was decided, and its receipt can't be written to {path}: {error.strerror}"
     return ""

@@ -1,4 +1,5 @@
 """`tallystick receipt show | upgrade`: what a kept receipt says; the same one with a proof that witnesses stand for.
+`export` and `private` are in receipt_files.py.
 
 An answer comes at once and can't wait for witnesses, so its receipt proves inclusion. Soon after, the gateway has the
 same leaf in a checkpoint that witnesses cosigned. Which witnesses count is the reader's to say, in a policy file; what
@@ -17,6 +18,7 @@ from gateway.client.agent import Agent
 from gateway.client.errors import NotWitnessed, ProfileError, RequestRejected, SplitView
 from gateway.client.exits import DONE
 from gateway.client.outcome import check_receipt_path
+from gateway.client.receipt_files import add_export, add_private
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.seen import read_bounded, replace_file
 from gateway.client.terminal import Handler, command_parser, say_waiting, sub_parser
@@ -35,8 +37,11 @@ _SERVED = "/.well-known/tallystick-policy.txt"
 
 def receipt_parser() -> tuple[argparse.ArgumentParser, Handler]:
     """Return the parser of `tallystick receipt`."""
-    parser = command_parser("receipt", "Show what a receipt says, or have it proven by witnesses.")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="show|upgrade")
+    parser = command_parser(
+        "receipt", "Show what a receipt says, have it proven by witnesses, write it for other tools, and keep or erase "
+        "the private texts beside it.",
+    )  # fmt: skip
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="show|upgrade|export|private")
     show = sub_parser(verbs, "show", "Show what a receipt says", "Verified under the keys that the profile has pinned.")
     show.set_defaults(handler=_show)
     upgrade = sub_parser(
@@ -55,6 +60,8 @@ def receipt_parser() -> tuple[argparse.ArgumentParser, Handler]:
             "--policy", type=Path, metavar="FILE",
             help=f"the witnesses to trust, a C2SP tlog-policy (default: {POLICY_FILE} of the profile, if there is one)",
         )  # fmt: skip
+    add_export(verbs)
+    add_private(verbs)
     return parser, lambda arguments: arguments.handler(arguments)
 
 

@@ -23,6 +23,7 @@ from typing import NoReturn
 from gateway.client.agent import Agent
 from gateway.client.errors import ClientError, LeaseBroken, LeaseLost, NotEnrolled, StillWaiting
 from gateway.client.exits import INTERRUPTED, UNREAD, USAGE, exit_code_of, exit_table, explain, seconds, shown
+from gateway.client.private import save_private
 from gateway.client.profile import OPENED, default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import replace_file
@@ -78,6 +79,8 @@ def _keep_refusal(error: ClientError, arguments: argparse.Namespace) -> None:
     receipt = error.ticket.receipt if isinstance(error, StillWaiting) else getattr(error, "receipt", None)
     if path is not None and isinstance(receipt, VerifiedReceipt):
         with suppress(OSError):  # the outcome itself is the news
+            if (private := getattr(arguments, "private", None)) is not None:
+                save_private(path, receipt, private)
             replace_file(path, receipt.data)
 
 

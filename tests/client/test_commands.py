@@ -758,12 +758,11 @@ def test_an_operator_breaks_what_it_has_seen_and_nothing_newer(gateway: Gateway,
     assert int(token) == granted["fencingToken"]
     stale = operator(gateway, "lease", "break", "lock:stuck", "--token", "17", "--reason", "holder-gone")
     assert (stale.returncode, f"token {token}" in stale.stderr) == (1, True)
-    command = ("lease", "break", "lock:stuck", "--token", token, "--reason", "holder-gone", "--note", "no answer, 4 h")
+    command = ("lease", "break", "lock:stuck", "--token", token, "--reason", "holder-gone")
     broken = operator(gateway, *command)
     assert broken.returncode == 0
-    assert re.search(r"lease\.broken  lock:stuck  L\d+ .*\n.*salt.*  [0-9a-f]{32}\n", broken.stdout)
-    repeated = facts(operator(gateway, *command, "--json"))
-    assert (repeated["type"], len(str(repeated["salt"]))) == ("tallystick/break.repeated/1", 32)
+    assert re.search(r"lease\.broken  lock:stuck  L\d+ ", broken.stdout)
+    assert facts(operator(gateway, *command, "--json"))["type"] == "tallystick/break.repeated/1"
     assert lease(bob, "acquire", "lock:stuck", "--ttl", "60s").returncode == 0
     (entry,) = re.findall(r"\(entry (\d+), verified\)", broken.stdout)
     did = open_profile(gateway.data / "operator").key.did

@@ -68,8 +68,10 @@ RULES = (
         1,
         "aiohttp",
         "yarl",
-        also=("keys", "gateway.client", "gateway.actions", "gateway.core.refusal"),
+        also=("keys", "gateway.client", "gateway.adapters", "gateway.actions", "gateway.core.refusal"),
     ),
+    # Receipts for other tools: nothing of the gateway, and the one package that speaks CBOR.
+    rule("gateway.adapters", 1, "cbor2", also=("keys", "gateway.adapters")),
     # Who watches a gateway runs none: a witness is made of the verifier and the keys.
     rule("gateway.witness", 2, "aiohttp", also=("gateway.witness",)),
     rule("gateway.core", 2, also=("gateway.core", "verifier")),

@@ -12,7 +12,7 @@ LOCKS = sorted(path.name for path in (ROOT / "requirements").glob("*.txt"))
 PARTS = {
     "verifier.txt": ((), ()),
     "base.txt": (("gateway",), ("build",)),
-    "test.txt": (("gateway", "client", "keys"), ("build", "test")),
+    "test.txt": (("gateway", "client", "export", "keys"), ("build", "test")),
     "peers.txt": ((), ("peers",)),
     "peers-newer.txt": ((), ("peers-newer",)),
 }
