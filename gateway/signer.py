@@ -22,7 +22,6 @@ from verifier.keyring import KeyLine, covers
 from verifier.note import Note, SignatureLine, VerifierKey, encode_note, make_vkey, signature_line
 from verifier.receipt import pre_authentication
 
-
 _thumbprint = lru_cache(maxsize=32)(thumbprint)  # asked for each answer
 
 
