@@ -389,7 +389,7 @@ def test_publish_refuses_a_key_made_for_another_purpose(cli: Cli, folder: Path, 
     ("command", "expected"),
     [
         ([], ["make a private key", "show the public half", "sign a key document", "agree with each other"]),
-        (["new"], ["--purpose {log,receipt,root,agent,witness,operator}", "--out FILE", "Nothing is overwritten"]),
+        (["new"], [f"--purpose {{{','.join(PURPOSES)}}}", "--out FILE", "Nothing is overwritten"]),
         (["show"], ["KEY", "--name NAME", "--passphrase FILE", "ssh-ed25519"]),
         (["publish"], ["--genesis HEX", "--version N", "--previous FILE", "--root-passphrase FILE", "never goes back"]),
         (["check"], ["DIR", "--root VKEY|@FILE", "proves agreement but not origin"]),
