@@ -247,6 +247,12 @@ BODIES = [
     ),
     raw("no-json", "A body in the form of a web form is no JSON.", "body_malformed", "resource=lock:a"),
     raw("minus-zero", "-0 is two spellings of nothing.", "body_malformed", '{%s,"resource":"lock:a","ttlMs":-0}'),
+    granted(
+        "body-too-long",
+        "A body of more than 24,576 bytes would not fit beside the rest of a leaf.",
+        wrong(9, "leaf_malformed"),
+        raw_body='{"ledger":"' + ORIGIN + '","actorDid":"' + ALICE.did + '","resource":"lock:a"' + " " * 24_500 + "}",
+    ),
     raw(
         "surrogate",
         "Half of a surrogate pair, spelled by an escape.",
@@ -360,7 +366,32 @@ def enveloped(name: str, comment: str, expect: Expect, seq: int = 17, **changes:
 
 PART = STAFFED.batch_part(16)
 NOTHING = b64(bytes(32))
+
+
+def counted() -> Case:
+    """The header of a batch that miscounts."""
+    ledger = maker.opened()
+    ask = {"action": "lease.acquire", "resource": "lock:a"}
+    seq = ledger.batch(ALICE, ask, ask, change=lambda leaf: leaf.update(count=3))
+    return of(ledger, seq, "batch-count-differs", "A batch of two commands that says three.", wrong(10, "body_differs"))
+
+
+def queued_unasked() -> Case:
+    """A place in line for who did not ask to wait."""
+    ledger = maker.opened()
+    ledger.grant(BOB, "lock:a")
+    until = {"pollByMs": ledger.time_ms + 30_000, "giveUpByMs": ledger.time_ms + 3_600_000, "position": 1}
+    asked = {"resources": ["lock:a"], "mode": "write", "ttlMs": 30_000, "giveUpMs": 3_600_000}
+    members = {**asked, "ticketId": f"T{len(ledger.leaves)}", **until}
+    seq = ledger.decision("wait.queued", ALICE, "lease.acquire", {"resource": "lock:a"}, members)
+    return of(
+        ledger, seq, "body-not-waiting", "Queued, though the request did not ask to wait.", wrong(10, "body_differs")
+    )
+
+
 BATCHES = [
+    counted(),
+    queued_unasked(),
     command("acquire", "The first command of a batch.", holds(), 0),
     command(
         "release-of-the-same-batch",

@@ -11,7 +11,7 @@ from typing import Any
 from tests.vectors import curve
 from tests.vectors.corpus import DAY, GRANT, Case, Expect, holds, of, receipt, unknown, wrong
 from tests.verifier import maker
-from tests.verifier.maker import ALICE, BOB, CAROL, Json, Ledger, canonical
+from tests.verifier.maker import ALICE, BOB, CAROL, T0, Json, Ledger, canonical
 
 BUSY, STAFFED = maker.busy(), maker.staffed()
 
@@ -48,6 +48,64 @@ def did_of(public: bytes) -> str:
             return public
 
     return Weak(0).did
+
+
+def named(*names: str) -> Json:
+    """What a grant says of these names, all of one scheme."""
+    scheme = names[0].partition(":")[0]
+    return {"resources": [*names], "schemes": [row for row in _VALUE["schemes"] if row["name"] == scheme]}
+
+
+def alone(did: str) -> Json:
+    """Who acts for himself, by any DID."""
+    return {"actor": did, "principal": did}
+
+
+def deadlock(name: str, comment: str, expect: Expect, **changes: Any) -> Case:
+    """ALICE holds a, BOB holds b and waits for a; ALICE asks for b, and is told of the circle."""
+    ledger = maker.opened()
+    ours, theirs = ledger.grant(ALICE, "lock:a"), ledger.grant(BOB, "lock:b")
+    ticket = ledger.queue(BOB, "lock:a")
+    rows = [
+        {
+            "actor": ALICE.did,
+            "resource": "lock:b",
+            "mode": "write",
+            "fencingToken": ledger.value(theirs)["fencingToken"],
+        },
+        {"actor": BOB.did, "resource": "lock:a", "mode": "write", "fencingToken": ledger.value(ours)["fencingToken"]},
+    ]
+    rows[1]["ticketId"] = f"T{ticket}"
+    told = {**ledger.held_members(theirs, "lock:b"), "error": "deadlock", "number": 502, "cycle": rows}
+    told |= {"waitingOn": "lock:a", "acquireOrder": ["lock:a", "lock:b"], **changes}
+    body = {"resources": ["lock:b"], "wait": True}
+    said = {"resources": ["lock:b"], "mode": "write", "ttlMs": 30_000, "wait": True, **told}
+    seq = ledger.decision("lease.refused", ALICE, "lease.acquire", body, said)
+    return of(ledger, seq, f"deadlock-{name}", comment, expect)
+
+
+_CIRCLE = [
+    {"actor": ALICE.did, "resource": "lock:b", "mode": "write", "fencingToken": T0 * 1000},
+    {"actor": BOB.did, "resource": "lock:a", "mode": "write", "fencingToken": T0 * 1000, "ticketId": "T7"},
+]
+
+
+def refused(
+    name: str, comment: str, entry_name: str, action: str, body: Json, error: str, number: int, **told: Any
+) -> Case:
+    """A refusal by OPERATOR's or ALICE's request that says too little or too much."""
+    ledger = maker.opened()
+    ledger.grant(BOB, "lock:b")
+    key = maker.OPERATOR if action == "lease.break" else ALICE
+    seq = ledger.refused(entry_name, key, action, body, error, number, **told)
+    return of(ledger, seq, name, comment, wrong(9, "leaf_malformed"))
+
+
+def answered(name: str, comment: str, entry_name: str, members: Json, expect: Expect) -> Case:
+    """An entry that says it answers command 0 of a batch by the operator."""
+    ledger = maker.opened()
+    header = ledger.batch(maker.OPERATOR, {"action": "lease.acquire", "resource": "lock:a"})
+    return of(ledger, ledger.answer(entry_name, header, members), name, comment, expect)
 
 
 GOOD = [
@@ -134,45 +192,51 @@ MEMBERS = [
         timeMs=9_000_000_000_000,
     ),
     leaf("leaf-hash-in-capitals", "Hexadecimal digits are lower case.", "leaf_malformed", prev=_VALUE["prev"].upper()),
-    leaf("leaf-ttl-too-long", "An hour is the longest lease.", "leaf_malformed", ttlMs=3_600_001),
+    leaf(
+        "leaf-ttl-too-long",
+        "An hour is the longest lease.",
+        "leaf_malformed",
+        ttlMs=3_600_001,
+        expiresAtMs=_VALUE["timeMs"] + 3_600_001,
+    ),
     leaf(
         "leaf-resources-unsorted",
         "Resources of a leaf are sorted.",
         "leaf_malformed",
         resources=_VALUE["resources"][::-1],
     ),
-    leaf("leaf-resource-twice", "A resource is named once.", "leaf_malformed", resources=["lock:a", "lock:a"]),
+    leaf("leaf-resource-twice", "A resource is named once.", "leaf_malformed", **named("lock:a", "lock:a")),
     leaf(
         "leaf-resource-dots",
         "The segment .. is refused: two names would be one.",
         "leaf_malformed",
-        resources=["repo:a/../b"],
+        **named("repo:a/../b"),
     ),
     leaf(
         "leaf-resource-not-nfc",
         "é as e and a combining accent: not the normal form NFC.",
         "leaf_malformed",
-        resources=["repo:e\u0301"],
+        **named("repo:e\u0301"),
     ),
     leaf(
         "leaf-resource-invisible",
         "A zero-width joiner in a name looks like nothing.",
         "leaf_malformed",
-        resources=["repo:a\u200db"],
+        **named("repo:a\u200db"),
     ),
     leaf(
         "leaf-did-of-small-order",
         "The actor's key is of small order: anything would verify for it.",
         "leaf_malformed",
-        actor=did_of(curve.encode(curve.IDENTITY)),
+        **alone(did_of(curve.encode(curve.IDENTITY))),
     ),
     leaf(
         "leaf-did-second-spelling",
         "A DID that encodes a y of p + 3.",
         "leaf_malformed",
-        actor=did_of(curve.spell(curve.P + 3, 0)),
+        **alone(did_of(curve.spell(curve.P + 3, 0))),
     ),
-    leaf("leaf-did-of-another-length", "A DID with one character more.", "leaf_malformed", actor=ALICE.did + "a"),
+    leaf("leaf-did-of-another-length", "A DID with one character more.", "leaf_malformed", **alone(ALICE.did + "a")),
     leaf("leaf-zeros-outside-entry-0", "Only entry 0 has nothing before it.", "leaf_malformed", prev="0" * 64),
     receipt(
         "leaf-opened-again",
@@ -299,6 +363,197 @@ MEMBERS = [
     ),
 ]
 _OTHER_ORIGIN = canonical({**_VALUE, "origin": "gateway.example/other"})
+_CONFLICT, _AHEAD = DAY.value(6)["conflict"], BUSY.value(15)["ahead"]
+_TOLD_BREAK = {"resource": "lock:b", "seenToken": T0 * 1000, "reason": "gone"}
+AGREEMENT = [
+    leaf("leaf-common-member-missing", "A member that every leaf has is left out.", "leaf_malformed", durability=...),
+    leaf(
+        "leaf-gateway-for-another",
+        "An entry of the gateway that names somebody else's principal.",
+        "leaf_malformed",
+        seq=1,
+        principal=ALICE.did,
+    ),
+    leaf(
+        "leaf-operator-is-actor",
+        "onBehalfOf equals the principal, but not the actor: nobody is his own operator alone.",
+        "leaf_malformed",
+        principal=BOB.did,
+        onBehalfOf=BOB.did,
+        endsIfIdleAtMs=_VALUE["expiresAtMs"],
+    ),
+    leaf(
+        "leaf-hold-until-before",
+        "A hold that may last until before it began.",
+        "leaf_malformed",
+        holdUntilMs=_VALUE["timeMs"] - 1,
+    ),
+    leaf(
+        "leaf-granted-later",
+        "A renewal of a grant that is later than itself.",
+        "leaf_malformed",
+        seq=7,
+        grantedAtMs=DAY.value(7)["timeMs"] + 1,
+        fencingToken=(DAY.value(7)["timeMs"] + 1) * 1000,
+    ),
+    leaf(
+        "leaf-trust-of-the-future",
+        "Trust that builds on the entry itself.",
+        "leaf_malformed",
+        seq=8,
+        trust=[{**DAY.value(8)["trust"][0], "previousSeq": 8}],
+    ),
+    leaf(
+        "leaf-conflict-of-the-future",
+        "The lease in the way is of this very entry.",
+        "leaf_malformed",
+        seq=6,
+        conflict={**_CONFLICT, "leaseId": "L6"},
+    ),
+    leaf(
+        "leaf-conflict-not-asked",
+        "The lease in the way holds what nobody asked for.",
+        "leaf_malformed",
+        seq=6,
+        conflict={**_CONFLICT, "resource": "repo:z", "heldAs": "repo:z"},
+    ),
+    leaf(
+        "leaf-ahead-of-the-future",
+        "The ticket in front is of this very entry.",
+        "leaf_malformed",
+        seq=15,
+        day=BUSY,
+        ahead={**_AHEAD, "ticketId": "T15"},
+    ),
+    leaf(
+        "leaf-polled-another-ticket",
+        "A poll names a ticket that is not of the entry it cites.",
+        "leaf_malformed",
+        seq=12,
+        day=BUSY,
+        ticketId="T9",
+    ),
+    leaf(
+        "leaf-give-up-differs",
+        "giveUpByMs is timeMs + giveUpMs.",
+        "leaf_malformed",
+        seq=10,
+        day=BUSY,
+        giveUpByMs=BUSY.value(10)["giveUpByMs"] + 1,
+    ),
+    leaf(
+        "leaf-broken-by-another-token",
+        "A break of a lease that its operator had not seen.",
+        "leaf_malformed",
+        seq=13,
+        day=BUSY,
+        seenToken=BUSY.value(13)["seenToken"] + 1,
+    ),
+    leaf(
+        "leaf-offered-another-lease",
+        "An offer names another lease than the grant it cites.",
+        "leaf_malformed",
+        seq=18,
+        day=BUSY,
+        leaseId="L9",
+    ),
+    leaf(
+        "leaf-transferred-from-another",
+        "A transfer names another lease than the entry it cites.",
+        "leaf_malformed",
+        seq=19,
+        day=BUSY,
+        fromLeaseId="L8",
+    ),
+    leaf(
+        "leaf-offered-before-granted",
+        "The offer is not later than the grant that it offers.",
+        "leaf_malformed",
+        seq=19,
+        day=BUSY,
+        offerSeq=16,
+    ),
+    leaf(
+        "leaf-returned-before-granted",
+        "A lease is given back because of something from before it was granted.",
+        "leaf_malformed",
+        seq=26,
+        day=STAFFED,
+        causeSeq=13,
+    ),
+    leaf(
+        "leaf-returned-by-the-future",
+        "A lease is given back because of a later entry.",
+        "leaf_malformed",
+        seq=26,
+        day=STAFFED,
+        causeSeq=27,
+    ),
+    leaf(
+        "leaf-idle-with-a-cause",
+        "A session that ended by silence, and names a removal.",
+        "leaf_malformed",
+        seq=32,
+        day=STAFFED,
+        causeSeq=31,
+    ),
+    answered(
+        "leaf-answer-of-another-kind",
+        "A removal can't be the answer to a command of a batch.",
+        "agent.removed",
+        {"agent": ALICE.did},
+        wrong(9, "leaf_malformed"),
+    ),
+    refused(
+        "leaf-already-waiting-later",
+        "Already waiting by a ticket that is not earlier.",
+        "lease.refused",
+        "lease.acquire",
+        {"resources": ["lock:b"], "wait": True},
+        "already_waiting",
+        504,
+        mode="write",
+        ttlMs=30_000,
+        ticketId="T6",
+    ),
+    refused(
+        "leaf-break-holder-alone",
+        "A break that was refused names a holder and no conflict.",
+        "break.refused",
+        "lease.break",
+        _TOLD_BREAK,
+        "token_stale",
+        413,
+        holder=BOB.did,
+    ),
+    deadlock("told", "A circle of two: who asks comes first, everybody is in it once.", holds()),
+    deadlock("of-another", "The circle does not begin with who asks.", wrong(9, "leaf_malformed"), cycle=_CIRCLE[::-1]),
+    deadlock(
+        "not-asked",
+        "The circle begins with what was not asked for.",
+        wrong(9, "leaf_malformed"),
+        cycle=[{**_CIRCLE[0], "resource": "lock:c"}, _CIRCLE[1]],
+        acquireOrder=["lock:a", "lock:c"],
+    ),
+    deadlock(
+        "of-the-future",
+        "A ticket in the circle is of this very entry.",
+        wrong(9, "leaf_malformed"),
+        cycle=[_CIRCLE[0], {**_CIRCLE[1], "ticketId": "T8"}],
+    ),
+    deadlock(
+        "order-differs",
+        "acquireOrder is not the sorted names of the circle.",
+        wrong(9, "leaf_malformed"),
+        acquireOrder=["lock:a"],
+    ),
+    deadlock(
+        "soft-without-ticket",
+        "A circle of leases only is not soft.",
+        wrong(9, "leaf_malformed"),
+        cycle=[_CIRCLE[0], {**_CIRCLE[1], "aheadId": "T7"}],
+    ),
+]
 PLACES = [
     leaf(
         "leaf-genesis-of-another",
@@ -365,10 +620,31 @@ UNKNOWN = [
         durability="somewhere",
     ),
     strange(
+        "type-unknown-deep",
+        "An unknown member nested eight levels deep, the leaf counted, is read.",
+        unknown(9, "type_unknown"),
+        terms=[[[[[[[1]]]]]]],
+    ),
+    strange(
+        "type-unknown-too-deep",
+        "One level more is refused before anybody reads it.",
+        wrong(9, "leaf_malformed"),
+        terms=[[[[[[[[1]]]]]]]],
+    ),
+    strange(
         "type-unknown-of-another-history",
         "Where it stands is still checked.",
         wrong(9, "genesis_differs"),
         genesis="ab" * 32,
+    ),
+    receipt(
+        "type-unknown-surrogate",
+        "Half of a surrogate pair, in the only spelling that JSON has for it: no text, and so no leaf.",
+        in_tree(
+            canonical({**_VALUE, "type": "tallystick/lease.lent/1", "x": "?"}).replace(b'"x":"?"', b'"x":"\\ud800"'),
+            GRANT,
+        ),
+        wrong(9, "leaf_malformed"),
     ),
     receipt(
         "type-unknown-unproven",
@@ -377,4 +653,4 @@ UNKNOWN = [
         wrong(8, "not_included"),
     ),
 ]
-CASES = [*GOOD, *SPELLINGS, *MEMBERS, *PLACES, *UNKNOWN]
+CASES = [*GOOD, *SPELLINGS, *MEMBERS, *AGREEMENT, *PLACES, *UNKNOWN]

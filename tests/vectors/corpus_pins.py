@@ -165,7 +165,32 @@ RANGES = [
         keys=DAY.keys(genesis="ab" * 32),
     ),
 ]
+
+
+def signed(text: str, name: str = f"{ORIGIN}/root") -> bytes:
+    """Any text, really signed by the root key under a name."""
+    return f"{text}\n{ROOT.note_line(name, text)}".encode()
+
+
+def honest_text() -> str:
+    return DAY.keys().decode().split("\n\n")[0] + "\n"
+
+
 DOCUMENTS = [
+    pinned(
+        "keys-genesis-in-capitals",
+        "The hash of entry 0 is spelled in lower case, by the root too.",
+        unreadable(),
+        signed(honest_text().replace(DAY.genesis, DAY.genesis.upper())),
+    ),
+    receipt(
+        "keys-root-of-another-name",
+        "Document and pin agree on a root key that is not named <origin>/root: it may be another ledger's.",
+        TEXT,
+        unreadable(),
+        root=f"{ROOT.vkey('gateway.example/other/root')}\n".encode(),
+        keys=signed(honest_text(), "gateway.example/other/root"),
+    ),
     pinned(
         "keys-version-enough",
         "Version 3 where at least 3 is asked for.",
