@@ -6,6 +6,7 @@ what a stranger's server sends must end neither the thread nor the witness.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from time import monotonic
 from urllib.parse import urlsplit
@@ -20,10 +21,14 @@ class Unfetched(Exception):
 
 
 class Files:
-    """The files below an address. One connection is kept open; a broken one is opened again, once."""
+    """The files below an address. One connection is kept open; a broken one is opened again, once.
 
-    def __init__(self, url: str) -> None:
+    Once `is_stopping` says so nothing more is fetched.
+    """
+
+    def __init__(self, url: str, is_stopping: Callable[[], bool] = lambda: False) -> None:
         self._parts = urlsplit(url)
+        self._is_stopping = is_stopping
         self._connection: HTTPConnection | None = None
 
     def get(self, path: str, bytes_max: int) -> bytes | None:
@@ -41,6 +46,8 @@ class Files:
             self._connection = None
 
     def _get(self, target: str, bytes_max: int) -> bytes | None:
+        if self._is_stopping():
+            raise Unfetched("the witness is stopping")
         until_s = monotonic() + FETCH_SECONDS
         is_kept = self._connection is not None
         try:

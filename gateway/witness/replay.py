@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as StillAtIt
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from time import monotonic
 
 from gateway.witness.books import Log, replace_file
@@ -55,6 +55,8 @@ class Replay:
         self._shelf = shelf
         self._threads = threads
         self._lock = Lock()
+        self._looking = Lock()
+        self._stopping = Event()
         self._job: Future[int] | None = None
         self._looked_s = -REFRESH_SECONDS
         self._auditor: Auditor | None = None
@@ -88,11 +90,9 @@ class Replay:
 
     def _refresh(self) -> None:
         """Take a newer key document that the pinned root signed; a version never goes back, and genesis stays."""
-        with self._lock:
-            if monotonic() - self._looked_s < REFRESH_SECONDS:
-                raise Unaudited("its key document was asked for a moment ago, and does not name the key")
-            self._looked_s = monotonic()
-        files = Files(self._url)
+        if monotonic() - self._looked_s < REFRESH_SECONDS or not self._looking.acquire(blocking=False):
+            raise Unaudited("its key document was asked for a moment ago, and does not name the key")
+        files = Files(self._url, self._stopping.is_set)
         try:
             note = files.get_from_host(KEYS_PATH, TEXT_BYTES_MAX)
             if note is None:
@@ -102,6 +102,8 @@ class Replay:
             raise Unaudited(f"its key document is not to be had: {error}") from error
         finally:
             files.close()
+            self._looked_s = monotonic()
+            self._looking.release()
 
     def _take(self, note: bytes) -> None:
         document, known = open_key_document(note, self._root), self._document
@@ -131,7 +133,15 @@ class Replay:
             return REFUSED if self._shelf.is_refused(self._origin) else _later(str(trouble), "not_audited")
 
     def close(self) -> None:
-        """Give the audit's folder back."""
+        """Stop the job that is under way at its next bundle, wait for it, and give the audit's folder back."""
+        self._stopping.set()
+        with self._lock:
+            if self._job is not None:
+                wait([self._job])
+        self._drop()
+
+    def _drop(self) -> None:
+        """Forget what was read since the audit's position was kept."""
         if self._auditor is not None:
             self._auditor.close()
             self._auditor = None
@@ -139,12 +149,13 @@ class Replay:
     def _work(self, note: bytes) -> int:
         """Fetch, audit, and return the size; Unaudited for everything that keeps us from knowing."""
         try:
+            self._check_stopping()
             if self._mirror is None:
                 self._mirror = Mirror(self._folder / "mirror")
             checkpoint = parse_checkpoint(note)
             if checkpoint.size < self._mirror.size:
                 raise Unaudited(f"{self._mirror.size} entries are audited; submit a checkpoint of at least that size")
-            files = Files(self._url)
+            files = Files(self._url, self._stopping.is_set)
             try:
                 self._mirror.extend(note, files)
             finally:
@@ -155,13 +166,14 @@ class Replay:
             _log.critical("%s: %s", self._origin, error)
             raise Unaudited(str(error)) from error
         except (Unfetched, Malformed, OSError, PositionRefused) as error:
-            self.close()
+            self._drop()
             raise Unaudited(str(error)) from error
         except Unaudited:
+            self._drop()
             raise
         except Exception as error:
             _log.exception("the audit of %s failed", self._origin)
-            self.close()
+            self._drop()
             raise Unaudited("the audit failed") from error
 
     def _audit(self, mirror: Mirror, checkpoint: Checkpoint) -> None:
@@ -180,14 +192,14 @@ class Replay:
         """Return the audit with the newest pins; new ones mean opening its position again."""
         keyring = Keyring(self._root, self._document)
         if self._auditor is None or self._pinned != keyring:
-            self.close()
+            self._drop()
             self._auditor, self._pinned = Auditor(keyring, folder=self._folder / "audit"), keyring
         return self._auditor
 
     def _judge(self, report: Report, mirror: Mirror) -> None:
         if report.outcome is Outcome.VALID:
             return
-        self.close()  # what is invalid is not gone on from, whoever reads next
+        self._drop()  # what is invalid is not gone on from, whoever reads next
         if report.outcome not in (Outcome.INVALID, Outcome.SPLIT):
             failed = report.failed
             raise Unaudited(f"the audit can't say: {failed.text if failed else report.outcome.name}")
@@ -202,7 +214,12 @@ class Replay:
         raise Unaudited("a lie was found")
 
     def _tell(self, read: int, size: int) -> None:
+        self._check_stopping()
         _log.debug("auditing", extra={"fields": {"origin": self._origin, "read": read, "size": size}})
+
+    def _check_stopping(self) -> None:
+        if self._stopping.is_set():
+            raise Unaudited("the witness is stopping")
 
 
 class Replays:
@@ -231,9 +248,9 @@ class Replays:
         return self._of(log).check(note)
 
     def close(self) -> None:
-        """Wait for the jobs that are under way, and give their folders back."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """End the jobs that are under way, and give their folders back."""
         _close(self._replays.values())
+        self._threads.shutdown(wait=True)
 
     def _of(self, log: Log) -> Replay:
         with self._lock:

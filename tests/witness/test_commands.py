@@ -2,11 +2,14 @@
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gateway.__main__ import main
+from tests.system.process import ROOT
 from tests.witness.logbook import ORIGIN, Log, Post
 from tests.witness.process import Server
 from verifier.note import KIND_COSIGNATURE, parse_vkey
@@ -87,3 +90,9 @@ def test_a_second_server_on_the_folder_is_refused_with_a_sentence(tmp_path: Path
         second = Server(tmp_path / "w", name="second")
         with pytest.raises(RuntimeError, match="another process serves"):
             second.start()
+
+
+def test_a_witness_needs_no_package_of_a_gateway() -> None:
+    code = "import sys, gateway.witness.commands; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"orjson", "sqlite_utils", "uvloop", "prometheus_client"} & set(told.stdout.split()) == set()

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -30,12 +30,13 @@ ALICE, BOB = maker.ALICE, maker.BOB
 class Site:
     """A ledger's files behind a real socket. `files` are what is served, by path; `asked` what was asked for.
 
-    `change` may replace a file by other bytes; `slow_s` is how long every answer takes.
+    `on_ask` is told before an answer goes out, which then waits for `gate`.
     """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.asked: list[str] = []
+        self.on_ask: Callable[[str], object] = lambda path: None
         self.gate = threading.Event()
         self.gate.set()
         site = self
@@ -45,6 +46,7 @@ class Site:
 
             def do_GET(self) -> None:
                 site.asked.append(self.path)
+                site.on_ask(self.path)
                 site.gate.wait(30)
                 body = site.files.get(self.path)
                 self.send_response(404 if body is None else 200)
@@ -279,6 +281,28 @@ def test_who_comes_while_the_ledger_is_read_is_told_to_come_back(
         time.sleep(0.01)
     assert answer.status == 200
     assert sum("entries" in path for path in site.asked) == 1
+
+
+def test_a_stop_ends_a_long_job_at_its_next_bundle_and_a_start_takes_it_up(auditing: Auditing, site: Site) -> None:
+    ledger = maker.opened()
+    grow(ledger, 600)
+    site.publish(ledger)
+    replays = auditing.replays
+    stops: list[threading.Thread] = []
+
+    def stop(path: str) -> None:
+        if "entries" in path and not stops:
+            stops.append(threading.Thread(target=replays.close))
+            stops[0].start()
+            while not all(replay._stopping.is_set() for replay in replays._replays.values()):
+                time.sleep(0.001)
+
+    site.on_ask = stop
+    assert auditing.add(ledger, 0).code == "not_audited"
+    stops[0].join()
+    assert sum("entries" in path for path in site.asked) == 1
+    auditing.restart()
+    assert auditing.add(ledger, 0).status == 200
 
 
 def test_a_damaged_mirror_is_fetched_again_and_convicts_nobody(auditing: Auditing, site: Site) -> None:
