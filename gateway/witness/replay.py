@@ -3,7 +3,7 @@
 One ledger has one job at a time, in a thread of its own: fetch up to the submitted checkpoint, hash, audit from where
 the last audit ended. A request waits for that a moment; later ones are told to come back. What an audit finds invalid
 ends the matter for ever: the report is kept, and the ledger gets no line of this witness again.
-Source: docs/protocol.md 32.31 to 32.36; 17 (the audit).
+Source: docs/protocol.md 32.31 to 32.34; 17 (the audit).
 """
 
 from __future__ import annotations

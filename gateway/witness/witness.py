@@ -2,7 +2,7 @@
 
 Pure but for the shelf it keeps its notes on. The order of the checks is that of C2SP tlog-witness; what a request costs
 before its signature is known to be genuine is one parse and one look into a table.
-Source: docs/protocol.md 32.21 to 32.30; C2SP tlog-witness, tlog-cosignature.
+Source: docs/protocol.md 32.21 to 32.28; C2SP tlog-witness, tlog-cosignature.
 """
 
 from __future__ import annotations
