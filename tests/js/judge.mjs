@@ -6,5 +6,7 @@ const { pins, receipts } = JSON.parse(readFileSync(0, "utf8"));
 const [keys, policy] = [pins.keys, pins.policy].map((text) => new TextEncoder().encode(text));
 const reports = [];
 for (const receipt of receipts)
-  reports.push((await verify({ file: Uint8Array.from(Buffer.from(receipt, "hex")), root: pins.root, keys, policy })).report);
+  reports.push(
+    (await verify({ file: Uint8Array.from(Buffer.from(receipt, "hex")), root: pins.root, keys, policy })).report,
+  );
 console.log(JSON.stringify(reports));

@@ -1,9 +1,19 @@
 // Two files of one log against each other: what each proves by itself, and where they can't both be true.
 //
-// Only what a pinned key signed speaks: a tree under a log key that counts for its size, a leaf in such a tree or under a
-// receipt key. What a proven leaf says of the history before it is the log's word as well.
+// Only what a pinned key signed speaks: a tree under a log key that counts for its size, a leaf in such a tree or under
+// a receipt key. What a proven leaf says of the history before it is the log's word as well.
 // Source: docs/protocol.md 33.
-import { SPLIT, INDETERMINATE, VALID, Walk, attempt, checkSigners, finding, isReceipt, parseAnchor } from "./ladder.mjs";
+import {
+  SPLIT,
+  INDETERMINATE,
+  VALID,
+  Walk,
+  attempt,
+  checkSigners,
+  finding,
+  isReceipt,
+  parseAnchor,
+} from "./ladder.mjs";
 import { hasExactly, readCheckpoint, readShown, walkLadder } from "./ladder.mjs";
 import { decodeBase64, hex, isObject, leads, leafHash, must, parseJson, same, sha256, utf8 } from "./strict.mjs";
 
@@ -56,7 +66,9 @@ function claimsOf({ leaves }) {
 /** How two sides of one origin contradict each other: [code, sentence], each code once, in the order of SPLITS. */
 export function contradictions(a, b) {
   const rows = [];
-  const places = [...a.ranges.keys()].filter((place) => b.ranges.has(place) && a.ranges.get(place) !== b.ranges.get(place));
+  const places = [...a.ranges.keys()].filter(
+    (place) => b.ranges.has(place) && a.ranges.get(place) !== b.ranges.get(place),
+  );
   for (const place of places) rows.push([codeOf(a, b, place), `two different hashes of the entries [${place})`]);
   rows.push(...claimed(a, b), ...claimed(b, a), ...unlinked(a, b), ...unlinked(b, a));
   return SPLITS.map((code) => rows.find((row) => row[0] === code)).filter(Boolean);
@@ -93,13 +105,16 @@ export function isOneHistory(a, b, proofs) {
   return every.some((proof) => leads(proof, older.tree, newer.tree));
 }
 
-/** The findings about two files, or about an evidence file alone, and the evidence when the log signed two histories. */
+/** What two files prove, the findings about them, and their contradictions; `stated` is the code in evidence. */
 export async function compareFiles(a, b, keyring, proofs, files, stated) {
   const sides = [await readSide(a, keyring, files), await readSide(b, keyring, files)];
   const isOfOne = sides[0].origin !== null && sides[0].origin === sides[1].origin;
   const split = isOfOne ? contradictions(...sides) : [];
   const findings = [];
-  for (const [name, side] of [["A", sides[0]], ["B", sides[1]]])
+  for (const [name, side] of [
+    ["A", sides[0]],
+    ["B", sides[1]],
+  ])
     for (const { step, code, text, outcome } of side.walk.findings)
       if (step <= 8) findings.push(finding(step, code, `${name}: ${text}`, outcome));
   findings.push(...(split.length ? split.map(splitFinding) : ofBoth(sides, proofs)));
@@ -141,7 +156,8 @@ function openPrivate(bytes) {
 
 function openField(row) {
   const known = ["name", "index", "salt", "value"];
-  const isWhole = isObject(row) && Object.keys(row).every((name) => known.includes(name)) && "name" in row && "salt" in row;
+  const isWhole =
+    isObject(row) && Object.keys(row).every((name) => known.includes(name)) && "name" in row && "salt" in row;
   must(isWhole, "a private field has name, salt, value, perhaps index");
   const { name, index = null, salt, value = null } = row;
   const areTexts = typeof name === "string" && (value === null || typeof value === "string");
@@ -174,7 +190,8 @@ function statedDigest(leaf, signed, { name, index: place }) {
   const own = leaf.batch === null ? null : leaf.batch[1];
   const index = place ?? own;
   let asked = own === null || own === index ? bodyOf(signed) : Object.create(null);
-  if (index !== null) asked = (Array.isArray(asked.commands) ? asked.commands.filter(isObject) : [])[index] ?? Object.create(null);
+  if (index !== null)
+    asked = (Array.isArray(asked.commands) ? asked.commands.filter(isObject) : [])[index] ?? Object.create(null);
   const inLeaf = place === null || place === own ? leaf.value[name] : undefined;
   const stated = inLeaf ?? asked[name];
   return typeof stated === "string" ? stated : null;

@@ -3,7 +3,16 @@
 // All steps that can be walked are walked, whatever failed before, because an auditor wants every finding.
 // Source: docs/protocol.md 14, 16.2, 16.5, 16.10 (ladder), 4 (requests), 28 (delegations), 31 (batches).
 import { bodyBytesMax, bodyDifference, checkBody, checkMembers, commandsIn, covers, is, parseLeaf } from "./leaf.mjs";
-import { Malformed, TABLE, decodeBase64, decodeDecimal, decodeDid, encodeBase64, encodeCanonical, hex } from "./strict.mjs";
+import {
+  Malformed,
+  TABLE,
+  decodeBase64,
+  decodeDecimal,
+  decodeDid,
+  encodeBase64,
+  encodeCanonical,
+  hex,
+} from "./strict.mjs";
 import { isObject, isOnlyMark, isQuorumMet, isValid, latin1, leads, leafHash, lineCovers, linesOf } from "./strict.mjs";
 import { logLines, marks, must, parseCheckpoint, parseConsistency, parseJson, parseProof } from "./strict.mjs";
 import { rangesFromInclusion, rootFromInclusion, same, sha256, thumbprint, utf8 } from "./strict.mjs";
@@ -39,7 +48,10 @@ function openEnvelope(bytes) {
   const envelope = parseJson(bytes, LIMITS.RECEIPT_BYTES_MAX);
   const extra = "batch" in envelope ? ["batch"] : [];
   const isWhole = hasExactly(envelope, "payloadType", "payload", "signatures", "proof", ...extra);
-  must(isWhole && envelope.payloadType === PAYLOAD_TYPE, "a receipt has exactly payloadType, payload, signatures, proof");
+  must(
+    isWhole && envelope.payloadType === PAYLOAD_TYPE,
+    "a receipt has exactly payloadType, payload, signatures, proof",
+  );
   const [leaf, proof] = [decodeBase64(text(envelope.payload)), utf8(text(envelope.proof))];
   checkSize("leaf", leaf.length, LIMITS.LEAF_BYTES_MAX);
   checkSize("proof", proof.length, LIMITS.PROOF_BYTES_MAX);
@@ -119,7 +131,10 @@ function signatureBase(signed, evidence) {
     ["idempotency-key", `"${evidence.idempotencyKey}"`],
     ["tallystick-anchor", evidence.anchor],
   ]);
-  must(signed.components.every((name) => values.has(name)), "a covered component has no value in this request");
+  must(
+    signed.components.every((name) => values.has(name)),
+    "a covered component has no value in this request",
+  );
   const lines = signed.components.map((name) => `"${name}": ${values.get(name)}\n`);
   return utf8(`${lines.join("")}"@signature-params": ${signed.params}`);
 }
@@ -157,8 +172,10 @@ export function chainFault(chain, origin, timeMs) {
   const links = chain.slice(1).map((child, index) => [child, chain[index]]);
   const isWithin = (names, scope) => names.every((name) => scope.some((around) => covers(around, name)));
   const isWider = ([child, parent]) =>
-    !(parent.resources === undefined || (child.resources !== undefined && isWithin(child.resources, parent.resources))) ||
-    !child.verbs.every((verb) => parent.verbs.includes(verb));
+    !(
+      parent.resources === undefined ||
+      (child.resources !== undefined && isWithin(child.resources, parent.resources))
+    ) || !child.verbs.every((verb) => parent.verbs.includes(verb));
   const isLonger = ([child, parent]) =>
     child.notBeforeMs < parent.notBeforeMs || child.expiresAtMs > parent.expiresAtMs;
   const isDeep = chain.length > 2 || chain.slice(0, -1).some((said) => said.maxDepth === 0);
@@ -195,7 +212,8 @@ async function checkEvidence(leaf) {
     const found = { signed: parseSignatureInput(evidence.signatureInput), anchor: parseAnchor(evidence.anchor) };
     found.signature = decodeBase64(evidence.signature, 64);
     must(/^[ !#-[\]-~]{1,255}$/.test(evidence.idempotencyKey), "Idempotency-Key: printable ASCII without quotes");
-    const isTarget = is(TABLE.rows.authority, evidence.authority) && PATH.test(evidence.path) && QUERY.test(evidence.query);
+    const isTarget =
+      is(TABLE.rows.authority, evidence.authority) && PATH.test(evidence.path) && QUERY.test(evidence.query);
     must(isTarget, "authority, path or query is outside the door's grammar");
     return found;
   });
@@ -267,7 +285,8 @@ function openedRows(leaf, chain) {
   const [last, found] = [chain.at(-1), chainFault(chain, leaf.origin, leaf.timeMs)];
   const { verbs, scope = null, expiresAtMs } = leaf.value;
   const isSaid =
-    encodeCanonical([verbs, scope, expiresAtMs]) === encodeCanonical([last.verbs, last.resources ?? null, last.expiresAtMs]);
+    encodeCanonical([verbs, scope, expiresAtMs]) ===
+    encodeCanonical([last.verbs, last.resources ?? null, last.expiresAtMs]);
   const isAlone = chain.length === 1;
   const issuer = isAlone && leaf.principal === leaf.actor ? leaf.onBehalfOf : leaf.principal;
   const isFor = last.iss === issuer && (isAlone || chain[0].iss === leaf.onBehalfOf);
@@ -373,11 +392,17 @@ export async function checkSigners(checkpoint, keyring, files) {
   if (!isMet) findings.push(finding(7, "not_witnessed", witnesses.length ? counted : "no witness is pinned", VALID));
   const level = isMet ? `witnessed ${good.length}/${witnesses.length}` : "included";
   const known = [...logs, ...witnesses].reduce((sum, [, found]) => sum + found.length, 0);
-  return { findings, isSigned, level: isSigned && !bad.length ? level : "none", ignoredLines: note.lines.length - known };
+  return {
+    findings,
+    isSigned,
+    level: isSigned && !bad.length ? level : "none",
+    ignoredLines: note.lines.length - known,
+  };
 }
 
 function logFindings(origin, logs) {
-  if (!logs.length) return [finding(5, "origin_unknown", `no key is pinned for origin ${origin}; no pinned key, no pass`)];
+  if (!logs.length)
+    return [finding(5, "origin_unknown", `no key is pinned for origin ${origin}; no pinned key, no pass`)];
   const isOdd = logs.some(([, found]) => found.length && !isOnlyMark(found));
   const isMissing = !logs.some(([, found]) => isOnlyMark(found));
   const odd = finding(5, "log_signature_invalid", "a line of a pinned log key does not verify, or is there twice");
@@ -407,17 +432,20 @@ async function maySpeak(checkpoint, line, isMet, keyring, files) {
   const shown = files.map(readShown).filter((one) => one !== null);
   const tree = await finalTree(line, keyring, shown);
   if (!tree) {
-    const reason = "disowned, unproven: the log key is called compromised, which is not proven, and nothing else speaks";
+    const reason =
+      "disowned, unproven: the log key is called compromised, which is not proven, and nothing else speaks";
     return finding(6, "key_compromised", reason, INDETERMINATE);
   }
   if (size === tree.size)
-    return same(root, tree.root) ? null : finding(6, "key_compromised", "disowned: not the tree that its history ends in");
+    return same(root, tree.root)
+      ? null
+      : finding(6, "key_compromised", "disowned: not the tree that its history ends in");
   if (shown.some(({ proof }) => proof && leads(proof, checkpoint, tree))) return null;
   const needs = `needs witnesses, or a consistency proof from size ${size} to ${tree.size}`;
   return finding(6, "key_compromised", `disowned: the log key is compromised; ${needs}`, INDETERMINATE);
 }
 
-/** The final tree of a compromised key, if another log key signed it, witnesses saw it, and nothing speaks against it. */
+/** The final tree of a compromised key, if another log key signed it, witnesses saw it, and nothing contradicts. */
 async function finalTree(line, keyring, shown) {
   const { tree } = line.final;
   if (!tree || !(await isVouched(tree, line, keyring)) || !(await isWitnessed(tree, keyring))) return null;
@@ -487,7 +515,8 @@ export async function walkLadder(bytes, keyring, files) {
 
 /** Step 3. */
 async function checkDirectSignature(walk, { document, ...keyring }, { leaf, signature }) {
-  if (!document) return walk.note(3, "signature_not_checked", "direct signature: not checked, no receipt key is pinned");
+  if (!document)
+    return walk.note(3, "signature_not_checked", "direct signature: not checked, no receipt key is pinned");
   if (!signature) {
     walk.directSignature = "left_out";
     return walk.note(3, "signature_left_out", "direct signature: left out, as the batch asked; only inclusion speaks");
@@ -528,7 +557,8 @@ async function checkProof(walk, keyring, bytes, files) {
 function checkLeaf(walk, leaf, keyring, proof) {
   if (!leaf.row) walk.say(9, "type_unknown", `type ${leaf.type} is not known to this version`, INDETERMINATE);
   if (proof) {
-    if (leaf.origin !== walk.checkpoint.origin) walk.say(9, "origin_differs", "the leaf's origin is not the checkpoint's");
+    if (leaf.origin !== walk.checkpoint.origin)
+      walk.say(9, "origin_differs", "the leaf's origin is not the checkpoint's");
     if (leaf.seq !== proof.index) walk.say(9, "seq_differs", "the leaf's seq is not its index in the proof");
   }
   const pinned = keyring.document?.origin === leaf.origin ? keyring.document.genesis : null;
@@ -566,4 +596,3 @@ async function openBatch(walk, leaf, part) {
   walk.evidenceLeaf = header.row ? header : null;
   return walk.evidenceLeaf ?? leaf;
 }
-

@@ -35,8 +35,7 @@ const schemeOf = (name) => name.slice(0, name.indexOf(":"));
 const sorted = (names) => [...new Set(names)].sort(byCodePoint);
 
 /** What names are compared by: A to Z lowered where the scheme folds case. */
-export const keyOf = (name, isFolding) =>
-  isFolding ? name.replace(/[A-Z]/g, (letter) => letter.toLowerCase()) : name;
+export const keyOf = (name, isFolding) => (isFolding ? name.replace(/[A-Z]/g, (letter) => letter.toLowerCase()) : name);
 
 export function covers(a, b) {
   if (a === b) return true;
@@ -139,7 +138,8 @@ function fault(value, members) {
     const name = spelled.replace("?", "");
     if (!(name in value)) {
       if (name === spelled) return ["member_missing", name, `member ${name} is missing`];
-    } else if (!is(kind, value[name])) return ["member_invalid", name, `member ${name} is no ${kind}, or out of bounds`];
+    } else if (!is(kind, value[name]))
+      return ["member_invalid", name, `member ${name} is no ${kind}, or out of bounds`];
   }
   const odd = Object.keys(value).find((name) => !(name in members) && !(`${name}?` in members));
   return odd === undefined ? null : ["member_unknown", odd, `member ${odd.slice(0, 64)} is not known here`];
@@ -240,7 +240,10 @@ export function parseLeaf(bytes) {
   const row = (typeof value.type === "string" && TABLE.types[value.type]) || null;
   const isCommon = (name) => name in TABLE.common || `${name}?` in TABLE.common;
   const common = Object.fromEntries(Object.entries(value).filter(([name]) => isCommon(name)));
-  checkMembers(row ? value : common, row ? Object.assign(Object.create(null), TABLE.common, row.members) : TABLE.common);
+  checkMembers(
+    row ? value : common,
+    row ? Object.assign(Object.create(null), TABLE.common, row.members) : TABLE.common,
+  );
   const leaf = new Leaf(value);
   const found = contradiction(leaf);
   must(!found, found);
@@ -287,7 +290,10 @@ function leaseRule(leaf) {
   if (value.leaseId !== `L${grantSeq}`) return "member leaseId: L and the seq of the granting entry";
   if (!isGrant && grantSeq >= seq) return "member grantSeq: an earlier entry";
   if ("schemes" in value) {
-    const isOfThem = equal(value.schemes.map((row) => row.name), sorted(resourcesOf(value).map(schemeOf)));
+    const isOfThem = equal(
+      value.schemes.map((row) => row.name),
+      sorted(resourcesOf(value).map(schemeOf)),
+    );
     if (!isOfThem || !value.schemes.every((row) => isModeAllowed(row.class, value.mode))) return "schemes, mode differ";
   }
   const grantedAtMs = isGrant ? timeMs : leaf.number("grantedAtMs");
@@ -345,7 +351,10 @@ function groupFault(leaf) {
 }
 
 function waitFault({ value }) {
-  const [keptOut, sentAway] = [["already_waiting", "queue_full"], ["lease_held", "lock_delayed", "queued"]];
+  const [keptOut, sentAway] = [
+    ["already_waiting", "queue_full"],
+    ["lease_held", "lock_delayed", "queued"],
+  ];
   const isOdd = (value.wait === false ? keptOut : value.wait === true ? sentAway : []).includes(value.error);
   return isOdd ? "members wait, error: exclude each other" : null;
 }
@@ -390,8 +399,10 @@ function refusedRule(leaf) {
   return delayFault(leaf) || conflictFault(leaf) || aheadFault(leaf) || cycleFault(leaf);
 }
 
-const STATEMENT =
-  /^tallystick-key\/v1\norigin ([^\n]+)\ngenesis ([0-9a-f]{64})\n(announce|retire|compromise) (log|receipt) (\S+)(?: ([0-9a-f]{64}|-))?\n$/;
+const STATEMENT = new RegExp(
+  "^tallystick-key/v1\\norigin ([^\\n]+)\\ngenesis ([0-9a-f]{64})\\n" +
+    "(announce|retire|compromise) (log|receipt) (\\S+)(?: ([0-9a-f]{64}|-))?\\n$",
+);
 
 /** How an entry about a key differs from the root's statement in it; whose signature that bears needs entry 0. */
 function statedFault({ value, origin, genesis, type, action }, text) {
@@ -505,7 +516,8 @@ function inWords(name, member) {
 /** What a leaf says in words beside its resources; nothing for an unknown type. */
 export function sentences(leaf) {
   const said = leaf.batch ? [`the answer to command ${leaf.batch[1]} of the batch at entry ${leaf.batch[0]}`] : [];
-  const fill = (_, name, inner) => (inner ? inWords(inner, leaf.value[name]?.[inner]) : inWords(name, leaf.value[name]));
+  const fill = (_, name, inner) =>
+    inner ? inWords(inner, leaf.value[name]?.[inner]) : inWords(name, leaf.value[name]);
   for (const [about, sentence] of leaf.row ? TABLE.sentences : [])
     if (about in leaf.value || about === leaf.type) said.push(sentence.replace(/\{(\w+)(?:\[(\w+)\])?\}/g, fill));
   return said;

@@ -1,14 +1,16 @@
 // Strict readings of what is signed: bytes, JSON, Ed25519, notes, proofs, policies, key documents.
 //
-// JSON.parse, atob, Number() and WebCrypto are all lax in some way. Values are decoded here, written again and compared;
-// keys and signatures meet the strict rule of protocol 15.1 before WebCrypto sees them.
+// JSON.parse, atob, Number() and WebCrypto are all lax in some way. Values are decoded here, written again and
+// compared; keys and signatures meet the strict rule of protocol 15.1 before WebCrypto sees them.
 // Source: docs/protocol.md 2 (encodings), 13 (tree, checkpoints, notes), 14.3 (proofs), 15 (keys), 16.7 (pinning).
 import written from "./entries.mjs";
 
 /** The table without the names that every object of JavaScript inherits: a member "constructor" is not known. */
 export const TABLE = (function bare(value) {
   if (value !== null && typeof value === "object") Object.values(value).forEach(bare);
-  return value === null || typeof value !== "object" || Array.isArray(value) ? value : Object.setPrototypeOf(value, null);
+  return value === null || typeof value !== "object" || Array.isArray(value)
+    ? value
+    : Object.setPrototypeOf(value, null);
 })(written);
 
 const { INT_MAX, PROOF_BYTES_MAX, TEXT_BYTES_MAX } = TABLE.limits;
@@ -350,7 +352,13 @@ export function partition(text, mark) {
 export function parseNote(bytes) {
   const whole = decodeText(bytes, TEXT_BYTES_MAX);
   const at = whole.lastIndexOf("\n\n");
-  const rows = at < 0 ? whole.split("\n").slice(0, -1) : whole.slice(at + 2).split("\n").slice(0, -1);
+  const rows =
+    at < 0
+      ? whole.split("\n").slice(0, -1)
+      : whole
+          .slice(at + 2)
+          .split("\n")
+          .slice(0, -1);
   must(rows.length >= 1 && rows.length <= 64, "a note is a text, an empty line, and 1 to 64 whole signature lines");
   const note = { text: `${at < 0 ? "" : whole.slice(0, at)}\n`, lines: rows.map(parseLine) };
   must(encodeNote(note) === whole, "a note is not in its only accepted spelling");
@@ -411,12 +419,15 @@ export function rootFromInclusion(index, size, leaf, path) {
 }
 
 const climb = (leaf, place, path, inner) =>
-  path.reduce((node, part, level) => (isOnLeft(place, level, inner) ? nodeHash(part, node) : nodeHash(node, part)), leaf);
+  path.reduce(
+    (node, part, level) => (isOnLeft(place, level, inner) ? nodeHash(part, node) : nodeHash(node, part)),
+    leaf,
+  );
 
 /** The hash of every range of leaves that an inclusion proof shows, "start,stop" to hex; its path must fit.
  *
- * The leaf, the siblings, the nodes above it, and the root of every smaller size that follows: a node with all that lies
- * to the left of it is a whole tree.
+ * The leaf, the siblings, the nodes above it, and the root of every smaller size that follows: a node with all that
+ * lies to the left of it is a whole tree.
  */
 export function rangesFromInclusion(index, size, leaf, path) {
   const place = BigInt(index);
@@ -441,15 +452,18 @@ export function rangesFromInclusion(index, size, leaf, path) {
   }
   if (lefts.length) nodes.push([index, lefts[0], 1]);
   for (const [end, top, count] of nodes)
-    keep(0, end, lefts.slice(count).reduce((root, part) => nodeHash(part, root), top));
+    keep(
+      0,
+      end,
+      lefts.slice(count).reduce((root, part) => nodeHash(part, root), top),
+    );
   return found;
 }
 
 /** Does `path` prove that the first `size1` leaves of tree (size2, root2) are tree (size1, root1)? */
 export function isConsistent(size1, root1, size2, root2, path) {
   if ([root1, root2, ...path].some((part) => part.length !== 32) || !(size1 >= 0 && size1 <= size2)) return false;
-  if (size1 === 0 || size1 === size2)
-    return !path.length && same(root1, size1 === size2 ? root2 : EMPTY_ROOT);
+  if (size1 === 0 || size1 === size2) return !path.length && same(root1, size1 === size2 ? root2 : EMPTY_ROOT);
   let level = 0n; // of the last complete subtree of the old tree: where the path begins
   while (!((BigInt(size1) >> level) & 1n)) level += 1n;
   const place = (BigInt(size1) - 1n) >> level;
@@ -476,7 +490,10 @@ const PROOF = /^c2sp\.org\/tlog-proof@v1\n(?:extra ([^\n]+)\n)?index ([^\n]+)\n(
 export function parseProof(bytes) {
   const match = PROOF.exec(decodeText(bytes, PROOF_BYTES_MAX));
   must(match, "a proof is its first line, extra, index, at most 63 hashes, an empty line, a checkpoint");
-  const path = match[3].split("\n").slice(0, -1).map((row) => decodeBase64(row, 32));
+  const path = match[3]
+    .split("\n")
+    .slice(0, -1)
+    .map((row) => decodeBase64(row, 32));
   if (match[1] !== undefined) decodeBase64(match[1]); // authenticated by nothing
   return { index: decodeDecimal(match[2]), path, checkpoint: utf8(match[4]) };
 }
@@ -487,7 +504,10 @@ const CONSISTENCY = /^old ([^\n]+)\n((?:[^\n]+\n){0,63})\n([^]+)$/;
 export function parseConsistency(bytes) {
   const match = CONSISTENCY.exec(decodeText(bytes, PROOF_BYTES_MAX));
   must(match, "a consistency proof is old and a size, at most 63 hashes, an empty line, a checkpoint");
-  const path = match[2].split("\n").slice(0, -1).map((row) => decodeBase64(row, 32));
+  const path = match[2]
+    .split("\n")
+    .slice(0, -1)
+    .map((row) => decodeBase64(row, 32));
   return { oldSize: decodeDecimal(match[1]), path, checkpoint: parseCheckpoint(utf8(match[3])) };
 }
 
@@ -507,7 +527,10 @@ export function parsePolicy(bytes) {
   must(isPlain, "a policy is at most 64 KiB, each line ends with a newline, no control bytes");
   const policy = { logs: [], witnesses: new Map(), groups: new Map(), quorums: [], grouped: new Set() };
   for (const row of raw.split("\n")) {
-    const words = row.split(/[ \t]+/).filter((word) => word !== "").map(policyWord);
+    const words = row
+      .split(/[ \t]+/)
+      .filter((word) => word !== "")
+      .map(policyWord);
     if (words.length && !words[0].startsWith("#")) readPolicyLine(policy, words);
   }
   must(policy.quorums.length === 1, "a policy has exactly one quorum line");
@@ -597,7 +620,11 @@ function parseKeyLine(words, origin) {
   if (finalSize !== undefined)
     line.final = { size: decodeDecimal(finalSize), root: decodeBase64(finalRoot, 32), tree: null };
   if (finalNote !== undefined) line.final.tree = parseCheckpoint(decodeBase64(finalNote));
-  const name = new Map([["log", origin], ["receipt", `${origin}/receipt`], ["custodial", line.key.name]]).get(purpose);
+  const name = new Map([
+    ["log", origin],
+    ["receipt", `${origin}/receipt`],
+    ["custodial", line.key.name],
+  ]).get(purpose);
   must(name !== undefined && line.key.kind === ED25519, "a key line's purpose is log, receipt or custodial, of kind 1");
   const isNamed = line.key.name === name && `${line.key.name}/`.startsWith(`${origin}/`);
   must(isNamed, "a key line's name is the origin for a log, <origin>/receipt, or below <origin>/ if custodial");

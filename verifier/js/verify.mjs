@@ -2,14 +2,21 @@
 // A second verifier of Tallystick receipts, in JavaScript: Node 20 or later, and browsers. It depends on nothing.
 //
 // House rules of this folder:
-// * It speaks for itself: every check is written again from docs/protocol.md, so that a mistake of the Python verifier is
-//   not repeated here. What both share is the table of entry types (entries.mjs, written from verifier/entries.py) and
-//   the conformance corpus in tests/vectors, which both pass.
-// * strict.mjs reads bytes, keys and notes; leaf.mjs leaves and bodies; ladder.mjs walks steps 1 to 10; histories.mjs sets
-//   files against each other. This file ends in a report, and is the command line.
+// * It speaks for itself: every check is written again from docs/protocol.md, so that a mistake of the Python verifier
+//   is not repeated here. What both share is the table of entry types (entries.mjs, written from verifier/entries.py)
+//   and the conformance corpus in tests/vectors, which both pass.
+// * strict.mjs reads bytes, keys and notes; leaf.mjs leaves and bodies; ladder.mjs walks steps 1 to 10; histories.mjs
+//   sets files against each other. This file ends in a report, and is the command line.
 // * Codes and step numbers are the protocol's (16.2); sentences are this folder's own.
 // * Nothing inside a receipt is a source of trust, and no input ends in an exception.
-import { EVIDENCE_BYTES_MAX, checkPrivate, compareFiles, contradictions, isOneHistory, openEvidence } from "./histories.mjs";
+import {
+  EVIDENCE_BYTES_MAX,
+  checkPrivate,
+  compareFiles,
+  contradictions,
+  isOneHistory,
+  openEvidence,
+} from "./histories.mjs";
 import { readSide, sideOf, splitFinding } from "./histories.mjs";
 import { INDETERMINATE, INVALID, SPLIT, UNREADABLE, VALID, attempt, finding, walkLadder } from "./ladder.mjs";
 import { moment, resourcesOf, sentences } from "./leaf.mjs";
@@ -31,12 +38,17 @@ export const VERDICTS = [
 // --- receipts: steps 11 and 12, and the report ----------------------------------------------------------------------
 
 /** Judge one receipt; `others` are files for steps 6 and 12, `nowMs` the caller's clock. Never throws on content. */
-export async function checkReceipt(bytes, keyring, { level = "included", nowMs = null, others = [], texts = null } = {}) {
+export async function checkReceipt(
+  bytes,
+  keyring,
+  { level = "included", nowMs = null, others = [], texts = null } = {},
+) {
   const files = [bytes, ...others];
   const walk = await walkLadder(bytes, keyring, files);
   if (nowMs !== null && walk.leaf) checkEnd(walk, walk.leaf, nowMs);
   const mine = sideOf(walk, bytes);
-  for (const [index, other] of others.entries()) compareWith(walk, mine, await readSide(other, keyring, files), index + 1);
+  for (const [index, other] of others.entries())
+    compareWith(walk, mine, await readSide(other, keyring, files), index + 1);
   const [opened, error] = await attempt(() => (texts === null ? [] : checkPrivate(walk, texts)));
   if (error) return unreadable("receipt", error.message, "private_malformed");
   const { findings, directSignature, leaf } = walk;
@@ -44,7 +56,13 @@ export async function checkReceipt(bytes, keyring, { level = "included", nowMs =
   const reached = walk.level === "none" && directSignature === "valid" ? "signed" : walk.level;
   const said = isWhole && leaf ? [...statement(leaf), ...opened] : [];
   const facts = factsOf(walk, keyring);
-  return report("receipt", findings, { requested: level, level: isWhole ? reached : "none", directSignature, said, facts });
+  return report("receipt", findings, {
+    requested: level,
+    level: isWhole ? reached : "none",
+    directSignature,
+    said,
+    facts,
+  });
 }
 
 /** Step 11. */
@@ -77,8 +95,17 @@ export async function checkCompare(a, b, keyring, proof = null) {
   }));
   if (error) return [unreadable("compare", error.message, "compare_malformed"), null];
   const files = [opened.a, opened.b, ...(proof === null ? [] : [proof])];
-  const { sides, findings, split } = await compareFiles(opened.a, opened.b, keyring, opened.proofs, files, opened.stated);
-  const signed = sides.map(({ tree, walk }, at) => tree && `${"AB"[at]}: ${tree.origin} at size ${tree.size}, ${walk.signers.level}`);
+  const { sides, findings, split } = await compareFiles(
+    opened.a,
+    opened.b,
+    keyring,
+    opened.proofs,
+    files,
+    opened.stated,
+  );
+  const signed = sides.map(
+    ({ tree, walk }, at) => tree && `${"AB"[at]}: ${tree.origin} at size ${tree.size}, ${walk.signers.level}`,
+  );
   const isOne = findings.every(({ outcome }) => outcome === VALID);
   const said = [...signed.filter(Boolean), ...(isOne ? ["A and B are of one history"] : [])];
   const sharedRanges = [...sides[0].ranges.keys()].filter((place) => sides[1].ranges.has(place)).length;
@@ -128,14 +155,25 @@ function escapeOne(character) {
 }
 
 /** Findings to one verdict: the gravest decides, and of those the lowest step is named. */
-function report(command, findings, { requested = "none", level = "none", directSignature = "not_checked", ...rest } = {}) {
+function report(
+  command,
+  findings,
+  { requested = "none", level = "none", directSignature = "not_checked", ...rest } = {},
+) {
   const { said = [], facts = {}, ...more } = rest;
   const outcome = Math.max(VALID, ...findings.map((one) => one.outcome));
   const grave = findings.filter((one) => one.outcome === outcome && outcome !== VALID);
   const failedStep = grave.length ? Math.min(...grave.map((one) => one.step)) : null;
   const isReached = LEVELS.indexOf(level.split(" ")[0]) >= LEVELS.indexOf(requested);
   const rows = findings.map(({ code, outcome: of, step, text: said }) =>
-    JSON.stringify({ clause: TABLE.clauses[code] ?? null, code, outcome: OUTCOMES[of], seq: null, step, text: escape(said) }),
+    JSON.stringify({
+      clause: TABLE.clauses[code] ?? null,
+      code,
+      outcome: OUTCOMES[of],
+      seq: null,
+      step,
+      text: escape(said),
+    }),
   );
   const escaped = ([name, fact]) => [name, typeof fact === "string" ? escape(fact) : fact];
   return {
@@ -187,7 +225,8 @@ const OPTIONS = {
 const { RECEIPT_BYTES_MAX, TEXT_BYTES_MAX } = TABLE.limits;
 const FILES = { keys: TEXT_BYTES_MAX, policy: TEXT_BYTES_MAX, also: RECEIPT_BYTES_MAX, texts: RECEIPT_BYTES_MAX };
 FILES.proof = TEXT_BYTES_MAX;
-const USAGE = `usage: verify.mjs receipt FILE [--level signed|included|witnessed] [--now MS] [--also FILE ...] [--private FILE]
+const USAGE = `usage: verify.mjs receipt FILE [--level signed|included|witnessed] [--now MS] [--also FILE ...]
+                               [--private FILE]
        verify.mjs compare A [B] [--proof FILE] [--evidence OUT]
 pins:  --root VKEY|@FILE --keys FILE, or --policy FILE, or all three; --min-keys-version N; --json
 exit codes:
@@ -214,7 +253,8 @@ function parseArguments([command, ...rest]) {
   }
   const most = command === "compare" ? 2 : 1;
   if (options.positional.length < 1 || options.positional.length > most) throw new Usage("too few or too many files");
-  if (options.level !== undefined && LEVELS.indexOf(options.level) < 1) throw new Usage("--level is one of its choices");
+  if (options.level !== undefined && LEVELS.indexOf(options.level) < 1)
+    throw new Usage("--level is one of its choices");
   for (const name of ["nowMs", "minKeysVersion"])
     if (options[name] !== undefined) options[name] = number(options[name]);
   return options;
@@ -290,7 +330,8 @@ export async function run(args, fs) {
     return { exitCode: found.exitCode, out: options.isJson ? JSON.stringify(found) : asText(found) };
   } catch (error) {
     // A fault of ours must not look like a verdict, which an exception's exit code 1 would.
-    const reason = error instanceof Usage ? `${error.message}; see verify.mjs --help` : `${error.stack}\nnothing was judged`;
+    const reason =
+      error instanceof Usage ? `${error.message}; see verify.mjs --help` : `${error.stack}\nnothing was judged`;
     return { exitCode: 2, error: `verify.mjs: ${reason}` };
   }
 }
