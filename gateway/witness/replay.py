@@ -35,6 +35,7 @@ REPLAY_FOLDER = "replay"
 KEYS_PATH = "/.well-known/tallystick-keys"
 WAIT_SECONDS = 4.0  # of a request for its audit: less than logs wait for an answer
 REFRESH_SECONDS = 5.0  # between two looks for a newer key document, when a key is not known
+RENEW_SECONDS = 60.0  # and when all are: one of them may have been disowned
 JOBS_MAX = 2
 _log = logging.getLogger("tallystick.witness")
 
@@ -58,7 +59,7 @@ class Replay:
         self._looking = Lock()
         self._stopping = Event()
         self._job: Future[int] | None = None
-        self._looked_s = -REFRESH_SECONDS
+        self._looked_s = -RENEW_SECONDS
         self._auditor: Auditor | None = None
         self._pinned = Keyring(self._root)
         self._mirror: Mirror | None = None
@@ -73,9 +74,15 @@ class Replay:
         Unaudited when it could not be found out: a ledger that is just starting, say, does not serve its keys yet.
         """
         keys = self._log_keys(checkpoint.size)
-        if any(line_matches(line, key) for line in checkpoint.note.lines for key in keys):
+        is_known = any(line_matches(line, key) for line in checkpoint.note.lines for key in keys)
+        if is_known and monotonic() - self._looked_s < RENEW_SECONDS:
             return keys
-        self._refresh()
+        try:
+            self._refresh()
+        except Unaudited as trouble:
+            if not is_known:
+                raise
+            _log.warning("the newest keys of %s are not known: %s", self._origin, trouble)
         return self._log_keys(checkpoint.size)
 
     def _log_keys(self, size: int) -> tuple[VerifierKey, ...]:
@@ -87,6 +94,8 @@ class Replay:
             return open_key_document((self._folder / "keys.note").read_bytes(), self._root)
         except FileNotFoundError:
             return None
+        except (Malformed, OSError) as error:
+            raise Unaudited(f"{self._folder / 'keys.note'} can't be read: {error}") from error
 
     def _refresh(self) -> None:
         """Take a newer key document that the pinned root signed; a version never goes back, and genesis stays."""

@@ -14,7 +14,7 @@ from gateway.witness.books import Books, add_line
 from gateway.witness.commands import main, make_witness
 from gateway.witness.fetch import Files, Unfetched
 from gateway.witness.mirror import Differs, Mirror
-from gateway.witness.replay import REPLAY_FOLDER, Replays
+from gateway.witness.replay import KEYS_PATH, REPLAY_FOLDER, Replays
 from gateway.witness.shelf import Shelf, origin_hash
 from gateway.witness.witness import Answer, Witness
 from keys.files import load_key
@@ -64,7 +64,7 @@ class Site:
 
     def publish(self, ledger: maker.Ledger, keys: bytes | None = None) -> None:
         """Serve all entries that a ledger has, and its key document."""
-        self.files["/.well-known/tallystick-keys"] = ledger.keys() if keys is None else keys
+        self.files[KEYS_PATH] = ledger.keys() if keys is None else keys
         for start in range(0, len(ledger.leaves), 256):
             leaves = ledger.leaves[start : start + 256]
             for count in {len(leaves)} if len(leaves) == 256 else range(1, len(leaves) + 1):
@@ -180,7 +180,7 @@ def test_a_start_goes_on_where_the_audit_ended(auditing: Auditing, site: Site) -
     site.publish(ledger)
     site.asked.clear()
     assert auditing.add(ledger, size).status == 200
-    assert site.asked == [f"/main/tile/entries/000.p/{len(ledger.leaves)}"]
+    assert site.asked == [KEYS_PATH, f"/main/tile/entries/000.p/{len(ledger.leaves)}"]
 
 
 def test_the_mirror_is_a_tile_directory_that_anybody_can_audit(auditing: Auditing, site: Site) -> None:
@@ -332,7 +332,7 @@ def test_a_new_log_key_is_found_in_the_key_document_of_the_pinned_root(
     ledger.retire("log", maker.LOG)
     end = len(ledger.leaves)
     grow(ledger, 4)
-    site.publish(ledger, site.files["/.well-known/tallystick-keys"])
+    site.publish(ledger, site.files[KEYS_PATH])
     assert auditing.add(ledger, size, log=maker.NEW_LOG).status == 403, (
         "the document of that moment does not know the key"
     )
@@ -371,6 +371,24 @@ def test_a_disowned_key_signs_nothing_whatever_the_size(auditing: Auditing, site
     ]
     site.publish(ledger, ledger.keys(1, lines))
     assert auditing.add(ledger, 0).status == 403
+
+
+def test_that_a_known_key_was_disowned_is_noticed_in_time(
+    auditing: Auditing, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays_module, "REFRESH_SECONDS", 0.0)
+    ledger = maker.opened()
+    site.publish(ledger)
+    assert auditing.add(ledger, 0).status == 200
+    size = len(ledger.leaves)
+    lines = [f"key log {maker.LOG.vkey(ORIGIN)} 0 {size} compromised {size} {maker.b64(ledger.root())}"]
+    site.publish(ledger, ledger.keys(2, lines))
+    assert auditing.add(ledger, size).status == 200
+    monkeypatch.setattr(replays_module, "RENEW_SECONDS", 0.0)
+    del site.files[KEYS_PATH]
+    assert auditing.add(ledger, size).status == 200, "no news is no reason to stop"
+    site.publish(ledger, ledger.keys(2, lines))
+    assert auditing.add(ledger, size).status == 403
 
 
 def test_a_ledger_whose_keys_are_not_served_yet_is_asked_to_come_back(
