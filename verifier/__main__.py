@@ -1,4 +1,4 @@
-"""tallystick-verify: check a receipt, two files of one log, or a whole ledger offline. No network, no clock, no environment.
+"""tallystick-verify: check a receipt, two files of one log, or a whole ledger offline, without network and clock.
 
 Exit codes are the protocol with other programs: 0 the requested level holds; 1 invalid; 2 usage or unreadable; 3 valid
 below the requested level, or indeterminate; 4 a split view is proven. Source: docs/protocol.md 16.4, 16.7.
