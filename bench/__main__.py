@@ -9,7 +9,16 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from bench import audit_bench, batch_bench, crowd_bench, decision_bench, gateway_bench, memory_bench, verifier_bench
+from bench import (
+    audit_bench,
+    batch_bench,
+    crowd_bench,
+    decision_bench,
+    gateway_bench,
+    memory_bench,
+    selfaudit_bench,
+    verifier_bench,
+)
 
 BATCHES_MIN = 4 * 256  # one batch of the largest kind on each of its connections
 Part = Callable[[argparse.Namespace], Iterator[str]]
@@ -18,6 +27,10 @@ PARTS: Mapping[str, tuple[str, Part]] = {
     "batches": (
         "The same commands as batches",
         lambda told: batch_bench.report(max(told.receipts, BATCHES_MIN), told.rounds),
+    ),
+    "selfaudit": (
+        "The gateway's audit of itself",
+        lambda told: selfaudit_bench.report(told.receipts, told.rounds),
     ),
     "verifier": ("The offline verifier", lambda told: verifier_bench.report(told.receipts)),
     "audit": ("The auditor on a long ledger", lambda told: audit_bench.report(told.entries)),

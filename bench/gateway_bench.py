@@ -97,11 +97,14 @@ class Bench:
 
 
 @contextmanager
-def running(*, is_traced: bool = False) -> Iterator[Bench]:
-    """Yield a bench on a fresh ledger in a folder that is removed afterwards; a traced server measures its stages."""
+def running(*, is_traced: bool = False, is_audited: bool = False) -> Iterator[Bench]:
+    """Yield a bench on a fresh ledger in a folder that is removed afterwards; a traced server measures its stages.
+
+    What a gateway's audit of itself costs has a table of its own; elsewhere it is off.
+    """
     with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as name:
         folder, port = Path(name) / "data", free_ports()
-        server = Child("bench.server", str(folder), str(port), *(["traced"] if is_traced else []))
+        server = Child("bench.server", str(folder), str(port), *(["traced"] * is_traced), *(["audited"] * is_audited))
         load = Child("bench.load")
         bench = Bench(server, load, port, folder, server.read())
         try:

@@ -1,8 +1,8 @@
 """The process under measurement: a whole gateway with everything on, and an empty aiohttp handler beside it.
 
-`python -m bench.server FOLDER PORT [traced]` serves a fresh ledger in FOLDER on PORT and an empty handler on PORT + 1,
-then obeys lines on standard input: `floor` (measure the bare verify + sign here and now), `mark` (say what was used so
-far), `stop`. Each is answered by one JSON line.
+`python -m bench.server FOLDER PORT [traced] [audited]` serves a fresh ledger in FOLDER on PORT and an empty handler on
+PORT + 1, then obeys lines on standard input: `floor` (measure the bare verify + sign here and now), `mark` (say what was
+used so far), `stop`. Each is answered by one JSON line. `audited`: it audits itself, as it does outside a bench.
 
 With `traced` the stages are measured as CPU time of the thread that runs them, from outside: the sequencer's trace hook
 for its stages, a wrapper around `intake` and `Answer.body` for the desk's. The wrapper looks at one call in SAMPLE: a
@@ -113,9 +113,9 @@ def memory_kib() -> int:
     return 0
 
 
-def plan(folder: Path, port: int) -> Plan:
+def plan(folder: Path, port: int, *, is_audited: bool = False) -> Plan:
     """A ledger like any other, except that one agent may do as much as the machine can."""
-    settings = replace(Settings(), listen_port=port, metrics_port=port + 2)
+    settings = replace(Settings(), listen_port=port, metrics_port=port + 2, self_audit=is_audited)
     parameters = Parameters(rate_per_second=1_000_000, rate_burst=1_000_000)
     return Plan(folder, ORIGIN, default_authorities(ORIGIN, settings), settings, True, True, parameters)
 
@@ -126,14 +126,14 @@ async def empty(request: web.BaseRequest) -> web.Response:
     return web.Response(body=b"x" * 2_000)
 
 
-async def serve(folder: Path, port: int, *, is_traced: bool) -> None:
+async def serve(folder: Path, port: int, *, is_traced: bool, is_audited: bool) -> None:
     stages = Stages()
     if is_traced:
         # The bench measures from outside: it puts its wrappers where the composition looks its parts up.
         vars(app)["Sequencer"] = partial(Sequencer, trace=stages.trace)
         for owner, name, stage in DESK_STAGES:
             setattr(owner, name, stages.timed(stage, getattr(owner, name)))
-    made = plan(folder, port)
+    made = plan(folder, port, is_audited=is_audited)
     initialise(made, int(time.time() * 1_000))
     async with app.running(folder, made.settings) as gateway:
         runner = web.ServerRunner(web.Server(empty, access_log=None))
@@ -165,4 +165,5 @@ def say(answer: object) -> None:
 
 if __name__ == "__main__":
     logs.configure("INFO", Path(sys.argv[1]).with_suffix(".log").open("w", encoding="utf-8"))
-    uvloop.run(serve(Path(sys.argv[1]), int(sys.argv[2]), is_traced="traced" in sys.argv))
+    told = sys.argv[3:]
+    uvloop.run(serve(Path(sys.argv[1]), int(sys.argv[2]), is_traced="traced" in told, is_audited="audited" in told))
