@@ -199,11 +199,13 @@ async def test_a_disowning_that_is_killed_anywhere_is_gone_on_with_and_takes_one
 
 
 async def works(place: Place) -> None:
-    """A fresh agent gets what it asks for, verified under what is published, and the ledger holds."""
+    """A fresh agent gets what it asks for, and the auditor agrees with the ledger and with what is published."""
     reply = await place.world.acquire("worker", f"lock:{len(place.world.types())}")
     assert reply.status == 200
-    async with place.office() as office:
-        await office.agent.receipt(reply.json["receipt"] and place.world.gateway.house.sequencer.confirmed.size - 1)
+    note = (place.world.folder / "public" / "keys.note").read_bytes()
+    place.world.keyring = open_keyring(root=place.world.made.root_vkey, document=note)
+    assert check_receipt(json.dumps(reply.json["receipt"]).encode(), place.world.keyring).exit_code == 0
+    place.world.audit()
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------
@@ -308,6 +310,7 @@ def test_a_rotation_with_real_processes_and_kills_between_its_steps(tmp_path: Pa
         acquire(3)
         reports = [verified(gateway, receipt) for receipt in receipts]
         assert [report["code"] for report in reports] == [0, 0, 0, 0]
+        assert gateway.verify_ledger(tmp_path / "all.ledger")["exitCode"] == 0
 
 
 # -- with witnesses ----------------------------------------------------------------------------------------------------
