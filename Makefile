@@ -42,15 +42,19 @@ format: $(VENV)/stamp-test  ## rewrite the code in the house format
 	@$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
 
-docs: $(VENV)/stamp-test  ## write the generated tables of docs/ again
+docs: $(VENV)/stamp-test  ## write the generated tables of docs/ and verifier/js/ again
 	@$(BIN)/python -m tests.house.docs
+	$(BIN)/python -m tests.js.table
 
 bench: $(VENV)/stamp-test  ## the figures of bench/README.md on this machine
 	@$(BIN)/python -m bench
 
-outside: $(VENV)/stamp-test $(PEERS)/stamp  ## checks by tools that are not ours (Go, openssl, PyPI peers)
+outside: $(VENV)/stamp-test $(PEERS)/stamp  ## checks by tools that are not ours (Go, openssl, Chromium, PyPI peers)
 	@if ! test -d /usr/share/gocode/src/golang.org/x/mod && command -v apt-get >/dev/null; then
 	    $(if $(filter-out 0,$(shell id -u)),sudo) apt-get install -y -q golang-go golang-golang-x-mod-dev openssl
+	fi
+	if ! command -v chromium chromium-browser >/dev/null && command -v apt-get >/dev/null; then
+	    $(if $(filter-out 0,$(shell id -u)),sudo) apt-get install -y -q chromium
 	fi
 	PATH="$(CURDIR)/$(PEERS)/bin:$$PATH" TALLYSTICK_OUTSIDE=required $(BIN)/python -m pytest -q -rs tests/outside
 

@@ -145,12 +145,14 @@ def _limits() -> Json:
 
 def text() -> str:
     """The module: one row of each part a line."""
-    parts = [f'"{name}":{_rows(part) if isinstance(part, dict) else _json(part)}' for name, part in table().items()]
+    parts = [f'"{name}":{_json(part) if isinstance(part, str) else _rows(part)}' for name, part in table().items()]
     return HEAD + "export default {\n" + ",\n".join(parts) + "\n};\n"
 
 
-def _rows(part: Json) -> str:
-    return "{\n" + ",\n".join(f" {_json(name)}:{_json(row)}" for name, row in part.items()) + "}"
+def _rows(part: Json | list[Any] | tuple[Any, ...]) -> str:
+    if isinstance(part, dict):
+        return "{\n" + ",\n".join(f" {_json(name)}:{_json(row)}" for name, row in part.items()) + "}"
+    return "[\n" + ",\n".join(f" {_json(row)}" for row in part) + "]"
 
 
 def _json(value: Any) -> str:
