@@ -70,7 +70,11 @@ class KeyFolder:
             except KeyFileError as error:
                 _log.warning("a key file can't be used: %s", error)
                 continue
-            if self._vkey(purpose, key) == wanted:
+            if self._vkey(purpose, key) != wanted:
+                continue
+            if self._signer.is_used(key.public_key):
+                _log.warning("the key in %s is used for something else here, and a key has one purpose", path)
+            else:
                 self._signer.take(purpose, key)
 
     def _vkey(self, purpose: str, key: SigningKey) -> VerifierKey:

@@ -252,6 +252,8 @@ class Desk:
         request = self._verified(raw, action)
         account = self._account(request) or await self._enrol(request)
         taken = self._allowance.take(request, account.payer, request_cost(self._sequencer.view, request))
+        if request.action.startswith("key."):
+            self._check_key(request)
         spot = None if taken.is_copy or not action.is_held else self._spot(request, wait_ms)
         if spot is not None:
             await self._sequencer.parking.wait(self._sequencer.view, spot)
@@ -275,8 +277,6 @@ class Desk:
         ledger = self._ledger
         request = intake(raw, origin=ledger.origin, authorities=ledger.authorities, action=action.name)
         check_each(request, self._check)
-        if request.action.startswith("key."):
-            self._check_key(request)
         if not is_inside_window(request, self._sequencer.time_ms, ledger.parameters.skew_ms):
             raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks again, by its moment
         return request
@@ -289,7 +289,10 @@ class Desk:
         check_assigned(request)
 
     def _check_key(self, request: SignedRequest) -> None:
-        """Raise Rejection unless the root states just this, and the key to be announced could sign at once."""
+        """Raise Rejection unless the root states just this, and the key to be announced could sign at once.
+
+        Asked of those that have an account only: to look for a key costs milliseconds.
+        """
         ledger, note = self._ledger, request.text("statement").encode()
         try:
             stated = open_key_statement(note, ledger.root, ledger.origin, ledger.genesis)

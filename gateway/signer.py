@@ -59,13 +59,16 @@ class Signer:
     def take(self, purpose: str, key: SigningKey) -> None:
         """Have one more private key; it signs nothing before the ledger says so."""
         vkey = self._vkey(purpose, key)
-        others = {other.public_key: other for other in self._private} | {self._seal.public_key: None}
-        assert others.get(key.public_key, vkey) == vkey, "a key has one purpose"
+        assert self.has(vkey) or not self.is_used(key.public_key), "a key has one purpose"
         self._private[vkey] = key
 
     def has(self, key: VerifierKey) -> bool:
         """Say whether the private half of a key is here."""
         return key in self._private
+
+    def is_used(self, public_key: bytes) -> bool:
+        """Say whether a raw key is here, whatever for."""
+        return public_key == self._seal.public_key or any(public_key == key.public_key for key in self._private)
 
     def heed(self, records: Iterable[LedgerKey]) -> None:
         """Take over all that the ledger knows of its keys: from now on it says which of them signs what."""

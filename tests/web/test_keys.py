@@ -122,6 +122,31 @@ async def test_an_unreadable_file_in_the_folder_is_no_key_and_is_told(
         assert "chmod 600" in caplog.text
 
 
+async def test_a_key_that_is_used_for_something_else_is_not_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "data"
+    async with world(folder, make(folder)) as place:
+        key = install(place, "receipt")
+        assert (await state(place, "announce", "receipt", key)).status == 200
+        for suffix in ("key", "pass"):
+            shutil.copy(folder / "keys" / f"receipt.2.{suffix}", folder / "keys" / f"log.2.{suffix}")
+        path = folder / "keys" / "log.2.key"
+        path.write_bytes(path.read_bytes().replace(b"purpose: receipt", b"purpose: log"))
+        with caplog.at_level(logging.WARNING, "tallystick.keys"):
+            check_problem(await state(place, "announce", "log", key), "key_unready", 409)
+        assert "one purpose" in caplog.text
+
+
+async def test_a_stranger_learns_nothing_of_the_folder(tmp_path: Path) -> None:
+    """Old statements are public; who has no account here is turned away before anything is looked for."""
+    folder = tmp_path / "data"
+    async with world(folder, make(folder)) as place:
+        place.operator = SigningKey.generate()
+        reply = await state(place, "announce", "log", SigningKey.generate())
+        check_problem(reply, "agent_unknown", 401, "number")
+
+
 def test_every_action_of_keys_is_a_post_below_one_path() -> None:
     assert [ACTION_PATHS[f"key.{verb}"] for verb in ("announce", "retire", "compromise")] == [
         f"{KEYS_PATH}/{verb}" for verb in ("announce", "retire", "compromise")
