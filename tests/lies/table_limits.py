@@ -15,6 +15,13 @@ from tests.lies.table_leases import ran_out
 from tests.lies.table_service import working
 
 
+def short() -> House:
+    """A holds for five seconds."""
+    house = House()
+    house.hold("A", "repo:a", ttlMs=5_000)
+    return house
+
+
 @dataclass(frozen=True)
 class Limit:
     """`tell` changes the honest ledger of `story` in a way that the auditor of that ledger alone can't call wrong."""
@@ -57,6 +64,13 @@ def _swept_late(t: Telling) -> None:
     t.edit(place, timeMs=t.entries[place]["timeMs"] + 50_000)
 
 
+def _never_ended(t: Telling) -> None:
+    """A's lease ran out, no entry ever says so, and A pays nothing for it."""
+    t.forget("lease/")
+    t.house.t_ms += 100_000
+    t.go_on(lambda house: house.hold("C", "repo:c"))
+
+
 def _promised(t: Telling) -> None:
     for place in range(1, len(t.entries)):
         t.edit(place, durability="replicated")
@@ -72,6 +86,8 @@ LIMITS = (
           working, _reordered),
     Limit("expiry written late", "It wrote an expiry fifty seconds after the end, when nothing touched the names.",
           "whoever asks for them: then it must come first", ran_out, _swept_late),
+    Limit("expiry never written", "It never wrote the expiry, so that A paid no trust for it.",
+          "whoever asks for the names: then it must come first", short, _never_ended),
     Limit("durability promised", "It called every entry replicated.", "nothing: how entries are kept is its word",
           working, _promised),
 )  # fmt: skip

@@ -10,10 +10,11 @@ from functools import cache
 from typing import TypeAlias
 
 from tests.core.requests import acquire, anchor_text, batch, did_of
-from tests.lies.kit import House, Json, Telling, sealed
+from tests.lies.kit import LOG_2, RECEIPT_2, House, Json, Telling, sealed
 from tests.verifier import maker
 
-# Content by name; what is judged is `receipt`. To compare it with is `other`; what else there is comes by --also.
+# Content by name: `receipt` is judged, compared with `other`; `keys` is the pinned document, if not that of `ours`;
+# what else there is comes by --also.
 Files: TypeAlias = dict[str, bytes]
 
 
@@ -199,6 +200,42 @@ def _begun_twice() -> Files:
     return {"receipt": ours().receipt(A), "other": sealed(again.leaves).receipt(3)}
 
 
+@cache
+def rotated() -> House:
+    """Both keys were rotated, and D was granted something since."""
+    made = deepcopy(base())
+    for old, new, purpose in ((maker.LOG, LOG_2, "log"), (maker.RECEIPT, RECEIPT_2, "receipt")):
+        made.announce(new, purpose)
+        made.retire(old, purpose)
+    made.hold("D", "repo:g", ttlMs=60_000)
+    return made
+
+
+def _late(receipt_key: maker.Key, log_key: maker.Key) -> Files:
+    """The receipt of what came after both rotations, by these keys."""
+    ledger, seq = sealed(rotated().leaves), len(rotated().leaves) - 1
+    whole = maker.envelope(ledger.leaves[seq], ledger.proof(seq, log=log_key), receipt_key)
+    return {"receipt": maker.canonical(whole), "keys": rotated().document(2)}
+
+
+def _by_keys_in_force() -> Files:
+    return _late(RECEIPT_2, LOG_2)
+
+
+def _by_retired_receipt_key() -> Files:
+    return _late(maker.RECEIPT, LOG_2)
+
+
+def _by_retired_log_key() -> Files:
+    return _late(RECEIPT_2, maker.LOG)
+
+
+def _too_soon() -> Files:
+    """A receipt of before the rotation, by the key that came with it."""
+    whole = maker.envelope(ours().leaves[B], ours().proof(B), RECEIPT_2)
+    return {"receipt": maker.canonical(whole), "keys": rotated().document(2)}
+
+
 LIES = (
     ReceiptLie("receipt of what was never entered", "It gave B a receipt of a leaf that its ledger does not have.",
                _never_entered, _honest, "not_included", "16.2"),
@@ -224,6 +261,12 @@ LIES = (
                _honest, "body_differs", "16.5"),
     ReceiptLie("receipt of another's request", "It gave B a receipt for what A had asked.", _foreign, _honest,
                "actor_differs", "16.5"),
+    ReceiptLie("receipt by a retired key", "It signed a new receipt with the receipt key that it had retired.",
+               _by_retired_receipt_key, _by_keys_in_force, "seq_outside_key", "15.6"),
+    ReceiptLie("receipt below a retired log key", "It signed a new checkpoint with the log key that it had retired.",
+               _by_retired_log_key, _by_keys_in_force, "size_outside_key", "15.6"),
+    ReceiptLie("receipt by a key to come", "It signed an old receipt anew with a key that came later.", _too_soon,
+               _by_keys_in_force, "seq_outside_key", "15.6"),
     ReceiptLie("two leaves by compare", "It gave two readers two leaves of one place, in trees of two sizes.",
                _compared_leaves, _compared, "two_leaves", "12.4", 4, "compare"),
     ReceiptLie("two roots by compare", "It gave one reader a checkpoint, and another a receipt below another tree.",

@@ -139,9 +139,9 @@ def check(folder: Path, files: Files, command: str = "receipt", *more: str) -> t
     """Have a receipt judged, with the other files at hand, by who has pinned the root and the honest key document."""
     pins = ["--root", maker.root_vkey(), "--keys", str(folder / "keys")]
     named = [str(folder / name) for name in ("receipt", "other") if name in files]
-    others = [str(folder / name) for name in files if name not in ("receipt", "other")]
+    others = [str(folder / name) for name in files if name not in ("receipt", "other", "keys")]
     also = ["--also", *others] if others else []
-    return verify(folder, {**files, "keys": ours().keys()}, command, *named, *pins, *also, *more)
+    return verify(folder, {"keys": ours().keys(), **files}, command, *named, *pins, *also, *more)
 
 
 @pytest.mark.parametrize("lie", RECEIPT_LIES, ids=lambda lie: lie.name)
