@@ -1,8 +1,8 @@
 """The process under measurement: a whole gateway with everything on, and an empty aiohttp handler beside it.
 
 `python -m bench.server FOLDER PORT [traced] [audited]` serves a fresh ledger in FOLDER on PORT and an empty handler on
-PORT + 1, then obeys lines on standard input: `floor` (measure the bare verify + sign here and now), `mark` (say what was
-used so far), `stop`. Each is answered by one JSON line. `audited`: it audits itself, as it does outside a bench.
+PORT + 1, then obeys lines on standard input: `floor` (measure the bare verify + sign here and now), `mark` (say what
+was used so far), `stop`. Each is answered by one JSON line. `audited`: it audits itself, as it does outside a bench.
 
 With `traced` the stages are measured as CPU time of the thread that runs them, from outside: the sequencer's trace hook
 for its stages, a wrapper around `intake` and `Answer.body` for the desk's. The wrapper looks at one call in SAMPLE: a
