@@ -205,6 +205,12 @@ def _removed_early(t: Telling) -> int:
     return t.go_on(lambda house: house.later(1_000))
 
 
+def _skipped_early(t: Telling) -> int:
+    """B's time to claim is taken for over, and it is C's turn."""
+    t.pretend("ticket/" + t.house.own_ticket("B"), claim_by_ms=t.house.t_ms + 1_000)
+    return t.go_on(lambda house: house.later(1_000))
+
+
 def _fake_cycle(t: Telling) -> int:
     """The graph of the core is told that A waits for what B holds."""
     ticket = next(one for one in crossed_in_line().tickets().values())
@@ -307,6 +313,8 @@ LIES = (
         "23.1"),
     Lie("ticket removed early", "It removed B's ticket after a second.", in_line, _removed_early, "removed_early",
         "23.3"),
+    Lie("skip before its time", "It took B's turn away after a second, and offered it to C.", next_one, _skipped_early,
+        "removed_early", "23.3"),
     Lie("ticket cancelled by another", "It let D cancel B's ticket.", in_line, _cancelled, "citation_wrong", "12.6"),
     Lie("claim denied", "It told B to go on waiting for what it was offered.", next_one, _claim_denied,
         "claim_denied", "23.6"),
