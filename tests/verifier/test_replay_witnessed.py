@@ -137,12 +137,12 @@ def test_a_later_record_does_not_take_back_what_an_earlier_one_said() -> None:
     assert found(ledger) == [(FIRST + 1, "earlier_than_cosignature"), (FIRST + 3, "earlier_than_cosignature")]
 
 
-def test_a_forged_cosignature_says_nothing() -> None:
+def test_a_forged_cosignature_is_found_and_says_no_time() -> None:
     ledger = maker.opened()
     good = note(ledger, {"w1": S + 1})
     forged = WITNESSES["w3"].cosignature("w2", "another text\n", S - 900)
     record(ledger, note=good + forged.encode())
-    assert found(ledger) == []
+    assert found(ledger) == [(FIRST, "witness_invalid")]
 
 
 # --- how long entries wait ---

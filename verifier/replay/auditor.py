@@ -134,10 +134,11 @@ class Auditor:
                 reading.say(10, code, text, Outcome.VALID)
         if checkpoint is not None:
             check_pinned_checkpoint(reading, checkpoint)
-        if own is not None and reading.is_sound:
+        is_confirmed = own is not None and reading.is_sound  # also not what only a disowned key has signed
+        if own is not None and is_confirmed:
             audit.confirmed, audit.confirmed_size = reading.source.checkpoint, own.size
         if self._folder is not None:
-            self._folder.save(audit) if reading.is_sound else self._folder.fall_back()
+            self._folder.save(audit) if is_confirmed else self._folder.fall_back()
 
 
 def _report(reading: Reading) -> Report:

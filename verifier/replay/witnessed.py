@@ -89,6 +89,8 @@ def record_faults(state: State, witnessed: Witnessed, leaf: Leaf, root_seen: Roo
     yield from wrong
     if wrong:
         return
+    if policy is not None and any(_is_forged(shown, key) for key in policy.witnesses.values()):
+        yield "witness_invalid", "a line of a pinned witness is not valid (13.3)"
     times = None if policy is None else _cosigned_s(shown, policy)
     if policy is not None and policy.quorum is not None and times is None:
         return  # by no quorum of the reader's: it covers nothing
@@ -125,6 +127,11 @@ def _cosigned_s(checkpoint: Checkpoint, policy: Policy) -> tuple[int, int] | Non
         None,
     )
     return None if by is None or since is None else (by, since)
+
+
+def _is_forged(checkpoint: Checkpoint, key: VerifierKey) -> bool:
+    note = checkpoint.note
+    return any(line_matches(line, key) and not line_is_valid(line, key, note.text) for line in note.lines)
 
 
 def _times_s(checkpoint: Checkpoint, key: VerifierKey) -> list[int]:
