@@ -83,7 +83,7 @@ def _stated(leaf: Leaf, signed: Leaf, field: Field) -> str | None:
     if index is not None:
         commands = rows_of(asked.get("commands"))
         asked = commands[index] if index < len(commands) else {}
-    stated = (leaf.value if field.index in (None, own) else {}).get(field.name, asked.get(field.name))
+    stated = leaf.value.get(field.name, asked.get(field.name))
     return stated if isinstance(stated, str) else None
 
 

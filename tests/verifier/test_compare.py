@@ -220,6 +220,39 @@ def test_a_part_of_an_unsigned_file_that_is_signed_still_speaks() -> None:
     assert evidence is not None and check_compare(evidence, None, POLICY)[0].exit_code == 4
 
 
+def test_a_path_that_does_not_lead_to_its_checkpoint_shows_nothing() -> None:
+    """Whoever has a receipt can write any hash into its path; that must convict nobody."""
+    lines = TRUNK.proof(13).split("\n")
+    for number in range(2, lines.index("", 2)):
+        forged = "\n".join([*lines[:number], maker.b64(bytes([number] * 32)), *lines[number + 1 :]])
+        receipt = canonical({**TRUNK.envelope(13), "proof": forged})
+        for other in (TRUNK.receipt(13), TRUNK.receipt(12), TRUNK.checkpoint(14)):
+            report, evidence = compare(receipt, other)
+            assert (report.exit_code, codes(report)[0], evidence) == (1, "not_included", None)
+    day = maker.staffed()
+    part = day.envelope(17)
+    part["batch"]["path"][0] = maker.b64(bytes(32))
+    report, evidence = compare(canonical(part), day.receipt(16), pins(day))
+    assert evidence is None and report.exit_code != 4
+
+
+def test_an_anchor_of_another_ledger_or_of_what_is_to_come_speaks_of_nothing() -> None:
+    for anchor in (f"gateway.example/other 14 {maker.b64(FORK.root(14))}", f"{ORIGIN} 22 {maker.b64(FORK.root(14))}"):
+        ledger = Ledger(leaves=list(TRUNK.leaves), time_ms=TRUNK.time_ms, counter=5_000)
+        ledger.grant(BOB, "lock:anchor", anchor=anchor)
+        for other in (TRUNK.checkpoint(14), ledger.checkpoint(22)):
+            assert compare(ledger.receipt(LENGTH), other)[0].exit_code in (0, 3)
+
+
+def test_the_anchor_of_a_batch_speaks_for_its_commands() -> None:
+    ledger = Ledger(leaves=list(TRUNK.leaves), time_ms=TRUNK.time_ms, counter=5_000)
+    command = {"action": "lease.acquire", "resource": "lock:batch"}
+    header = ledger.batch(BOB, command, anchor=f"{ORIGIN} 14 {maker.b64(FORK.root(14))}")
+    answer = ledger.answer("lease.granted", header, ledger.new_lease("lock:batch"))
+    report, _ = compare(ledger.receipt(answer), TRUNK.checkpoint(14))
+    assert (report.exit_code, codes(report)) == (4, ["anchor_differs"])
+
+
 def test_two_logs_say_nothing_about_each_other() -> None:
     other = maker.Key(50)
     text = f"other.example/x\n{LENGTH}\n{maker.b64(bytes(32))}\n"

@@ -40,6 +40,13 @@ def test_only_the_pinned_root_states_anything() -> None:
             open_key_statement(good.encode(), root, ORIGIN, GENESIS)
 
 
+def test_a_root_of_the_kind_of_witnesses_states_nothing_though_its_line_is_good() -> None:
+    text = LEDGER.key_statement(WHAT).split("\n\n")[0] + "\n"
+    note = f"{text}\n{maker.ROOT.cosignature(PINNED.name, text)}".encode()
+    with pytest.raises(Malformed, match="no valid signature"):
+        open_key_statement(note, make_vkey(PINNED.name, PINNED.public_key, 4), ORIGIN, GENESIS)
+
+
 def test_every_flipped_byte_of_a_statement_is_refused() -> None:
     note = LEDGER.key_statement(WHAT).encode()
     for place in range(len(note)):
