@@ -363,9 +363,30 @@ MEMBERS = [
     ),
 ]
 _OTHER_ORIGIN = canonical({**_VALUE, "origin": "gateway.example/other"})
+HALF_WIDTH, ASTRAL = "repo:\uff71", "repo:\U00010000"  # in this order by code points, in the other by UTF-16 units
+
+
+def of_two(*names: str) -> tuple[Ledger, int]:
+    """A grant of two names, in the order in which its leaf gives them."""
+    ledger = maker.opened()
+    return ledger, ledger.grant(ALICE, *names, change=lambda leaf: leaf.update(resources=[*names]))
+
+
 _CONFLICT, _AHEAD = DAY.value(6)["conflict"], BUSY.value(15)["ahead"]
 _TOLD_BREAK = {"resource": "lock:b", "seenToken": T0 * 1000, "reason": "gone"}
 AGREEMENT = [
+    of(
+        *of_two(HALF_WIDTH, ASTRAL),
+        "entry-names-astral",
+        "Names are sorted by code points: U+FF71 comes before U+10000.",
+        holds(),
+    ),
+    of(
+        *of_two(ASTRAL, HALF_WIDTH),
+        "leaf-resources-astral",
+        "The same names in the order of UTF-16 units.",
+        wrong(9, "leaf_malformed"),
+    ),
     leaf("leaf-common-member-missing", "A member that every leaf has is left out.", "leaf_malformed", durability=...),
     leaf(
         "leaf-gateway-for-another",

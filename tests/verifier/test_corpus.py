@@ -13,6 +13,7 @@ import base64
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from verifier.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [path for folder in ("accept", "reject") for path in sorted((HERE / folder).glob("*.json"))]
+MANUAL = ROOT / "docs" / "conformance.md"
 FILES_MIN = 120
 Case = dict[str, Any]
 
@@ -120,6 +122,12 @@ def test_every_exit_code_and_every_verdict_is_in_the_corpus() -> None:
     assert {expect["exitCode"] for expect in expected} == {0, 1, 2, 3, 4}
     assert {expect["verdict"] for expect in expected} >= {"valid", "invalid", "unreadable", "indeterminate", "split"}
     assert {expect["failedStep"] for expect in expected} >= {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+
+
+def test_the_cases_that_the_manual_names_are_there() -> None:
+    rows = [row for row in MANUAL.read_text("utf-8").splitlines() if row.startswith("| ") and "`" in row]
+    named = [name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row.rsplit("|", 2)[1])]
+    assert len(named) > 10 and set(named) <= {path.stem for path in PATHS}
 
 
 def test_the_runner_finds_a_verifier_that_says_yes_to_everything() -> None:
