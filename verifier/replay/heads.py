@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from verifier.checkpoint import Checkpoint, parse_checkpoint
+from verifier.note import is_signed_once
 from verifier.replay.audit import Audit
 from verifier.replay.source import Source
 from verifier.signers import check_signers
@@ -53,7 +54,17 @@ def check_own_checkpoint(reading: Reading) -> Checkpoint | None:
             )
         elif reading.level.startswith("witnessed") and size:
             reading.completeness = f"to size {size}, {reading.level}"
+        _check_lines(reading, checkpoint)
     return checkpoint
+
+
+def _check_lines(reading: Reading, checkpoint: Checkpoint) -> None:
+    """The ledger's own entries say whose lines its last checkpoint has, whatever keys a reader pins."""
+    audit = reading.audit
+    keys = audit.relations.state.keys.of_log(checkpoint.size)
+    if audit.stopped_at is None and not all(is_signed_once(checkpoint.note, key) for key in keys):
+        text = f"a log key in force at size {checkpoint.size} has not signed the own checkpoint, or not once (15.8)"
+        reading.say(5, "log_line_missing", text)
 
 
 def _truncated(source: Source, size: int) -> str:
