@@ -299,7 +299,7 @@ def _kept(file: RawFile) -> tuple[list[str], int | None]:
     """Return the ledger's keys in force (purpose and vkey), and the size that witnesses cosigned if they did."""
     keys, witnessed = [], None
     with file.moment():
-        records = [row for row in file.records() if row.key.startswith(("key/", COSIGNED_KEY))]
+        records = [*file.records("key/"), *file.records(COSIGNED_KEY)]
     for row in records:
         match decode_record(row.key, row.value):
             case LedgerKey(purpose=purpose, vkey=vkey, ended_seq=None):

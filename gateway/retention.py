@@ -6,6 +6,7 @@ Source: docs/protocol.md 13.7; docs/adr/0044.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from gateway.export import ExportError, TileFolder
 from gateway.web.tiles import TILE_WIDTH, Tile
 from keys.retention import RETENTION_FILE, Retention, parse_retention
 from verifier.note import parse_vkey
-from verifier.wire import TEXT_BYTES_MAX
+from verifier.wire import TEXT_BYTES_MAX, Malformed
 
+_log = logging.getLogger("tallystick.retention")
 __all__ = ["RETENTION_FILE", "Retained", "Retention", "open_retention", "prune"]
 
 
@@ -49,10 +51,16 @@ class Retained:
             return 0
         now = (status.st_mtime_ns, status.st_ino)
         if now != self._seen:
-            retention = open_retention(self._public)
-            fits = retention is not None and retention.genesis == self._genesis
-            self._seen, self._minimum = now, retention.minimum if retention is not None and fits else 0
+            self._seen, self._minimum = now, self._read()
         return self._minimum
+
+    def _read(self) -> int:
+        try:
+            retention = open_retention(self._public)
+        except Malformed as error:
+            _log.error("the published retention policy is not followed: %s", error)
+            return 0
+        return retention.minimum if retention is not None and retention.genesis == self._genesis else 0
 
 
 def prune(folder: Path, retention: Retention, below: int) -> tuple[int, int]:

@@ -42,6 +42,7 @@ from verifier.replay.auditor import Auditor
 from verifier.replay.kept import PositionRefused
 from verifier.replay.source import Source
 from verifier.verdict import Outcome, Report
+from verifier.wire import Malformed
 
 START_SECONDS = 5.0  # what lives shorter pays nothing for it
 PERIOD_SECONDS = 2.0  # between two readings, and never less than the last one took: half of a core at most
@@ -192,7 +193,7 @@ class Child:
                 damage = self._round()
             except Busy:
                 damage = None
-            except (Fatal, sqlite3.Error) as error:
+            except (Fatal, sqlite3.Error, Malformed) as error:
                 damage = Damage("store_unreadable", str(error))
             if damage is not None:
                 _say({"damage": asdict(damage)})
@@ -229,8 +230,7 @@ class Child:
         assert keyring.document is not None, "made just before"
         if self._auditor is not None and keyring.document.keys == self._lines:
             return self._auditor
-        if self._auditor is not None:
-            self._auditor.close()
+        self._close()
         self._lines = keyring.document.keys
         try:
             self._auditor = Auditor(keyring, folder=self._folder)
@@ -239,6 +239,11 @@ class Child:
             self._auditor = Auditor(keyring, folder=self._folder)
         return self._auditor
 
+    def _close(self) -> None:
+        if self._auditor is not None:
+            self._auditor.close()
+        self._auditor = None
+
     def _begin_anew(self, why: str) -> None:
         """A position that can't be gone on from is no damage of the ledger: what it knew is found out again."""
         print(f"the self-audit begins anew: {why}", file=sys.stderr, flush=True)
@@ -246,11 +251,13 @@ class Child:
             (self._folder / name).unlink(missing_ok=True)
 
     def _read(self, reader: Reader, auditor: Auditor, stand: Stand) -> Damage | None:
-        leaves = _leaves(reader, auditor.size, stand.size)
-        report = auditor.read(Source(stand.origin, stand.size, leaves, stand.note, start=auditor.size))
+        leaves = _Leaves(reader, auditor.size, stand.size)
+        report = auditor.read(Source(stand.origin, stand.size, iter(leaves), stand.note, start=auditor.size))
+        if leaves.trouble is not None:  # then the report is about a part; what was saved last is gone on from
+            self._close()
+            raise leaves.trouble
         if report.outcome is Outcome.UNREADABLE:
-            auditor.close()
-            self._auditor = None
+            self._close()
             self._begin_anew(report.findings[0].text)
             return None
         _say({"size": auditor.size})
@@ -259,7 +266,7 @@ class Child:
     def _look_again(self, reader: Reader, auditor: Auditor) -> Damage | None:
         """Hash some entries anew that were audited before, and compare them with the audit's own tree."""
         stop = min(self._old + OLD_ENTRIES_PER_ROUND, auditor.size)
-        for seq, leaf in enumerate(_leaves(reader, self._old, stop), self._old):
+        for seq, leaf in enumerate(_leaves(reader, self._old, stop), self._old):  # what the store raises goes up
             if leaf_hash(leaf) != auditor.leaf_hash(seq):
                 return Damage("entry_changed", "the entry is not the one that was audited before", seq)
         self._old = stop if stop < auditor.size else 0
@@ -270,11 +277,25 @@ def _lines_at(database: Path, size: int) -> Iterator[KeyLine]:
     """Yield the lines of the keys that the entries below `size` made, as those entries leave them."""
     with closing(RawFile(database)) as file:
         with file.moment():
-            records = [decode_record(row.key, row.value) for row in file.records() if row.key.startswith("key/")]
+            records = [decode_record(row.key, row.value) for row in file.records("key/")]
     for record in records:
         if isinstance(record, LedgerKey) and record.announced_seq < size:
             is_ended = record.ended_seq is not None and record.ended_seq < size
             yield line_of(record if is_ended else record._replace(ended_seq=None, is_compromised=False))
+
+
+class _Leaves:
+    """The leaves [start, stop) as an auditor reads them: a store that fails ends them, and is kept as `trouble`."""
+
+    def __init__(self, reader: Reader, start: int, stop: int) -> None:
+        self._leaves = _leaves(reader, start, stop)
+        self.trouble: Busy | Fatal | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._leaves
+        except (Busy, Fatal) as error:
+            self.trouble = error
 
 
 def _leaves(reader: Reader, start: int, stop: int) -> Iterator[bytes]:

@@ -127,18 +127,24 @@ class RawFile:
             before = number
             yield number, [_change(*change) for change in _decoded(number, rows, bodies)]
 
-    def table(self) -> Iterator[RawRecord]:
-        """Yield the rows of the table of records, in order of key."""
-        for row in self._db.execute("SELECT key, value, due_ms FROM record ORDER BY key"):
+    def table(self, prefix: str = "") -> Iterator[RawRecord]:
+        """Yield the rows of the table of records whose key begins so, in order of key."""
+        stop = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else chr(0x10FFFF)
+        query = "SELECT key, value, due_ms FROM record WHERE key >= ? AND key < ? ORDER BY key"
+        for row in self._db.execute(query, (prefix, stop)):
             yield RawRecord(*row)
 
-    def records(self) -> Iterator[RawRecord]:
-        """Yield each record once: what the journal says last, else what the table says. Inside `moment`."""
+    def records(self, prefix: str = "") -> Iterator[RawRecord]:
+        """Yield each record whose key begins so once: what the journal says last, else what the table says.
+
+        Inside `moment`. With a prefix it costs what the journal holds, which is bounded, and the records themselves.
+        """
         newest: dict[str, RawRecord | str] = {}
         for _, changes in self.journal():
             newest.update({change if isinstance(change, str) else change.key: change for change in changes})
-        yield from (record for record in self.table() if record.key not in newest)
-        yield from (record for record in newest.values() if not isinstance(record, str))
+        yield from (record for record in self.table(prefix) if record.key not in newest)
+        changed = (record for record in newest.values() if not isinstance(record, str))
+        yield from (record for record in changed if record.key.startswith(prefix))
 
     def counts(self) -> dict[str, int]:
         """Return how many batches there are, how many of them with their signatures, and how many signatures."""

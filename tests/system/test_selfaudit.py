@@ -18,10 +18,17 @@ from pathlib import Path
 import pytest
 
 from gateway.damage import Damage, Marker
-from gateway.errors import StartError
-from gateway.selfaudit import SelfAudit, check_mark
+from gateway.errors import Busy, Fatal, StartError
+from gateway.fsck.check import Folder, check_file
+from gateway.selfaudit import Child, SelfAudit, check_mark
+from gateway.store.contract import StoredEntry
+from gateway.store.sqlite import Reader
+from keys.files import load_key
+from keys.rotation import signed_statement
 from tests.system.process import Gateway, run_cli, run_module
-from tests.web.world import World, make, world
+from tests.web.world import ORIGIN, World, make, world
+from verifier.note import VerifierKey, make_vkey
+from verifier.statement import KeyStatement
 
 SECONDS_MAX = 60.0
 
@@ -206,3 +213,54 @@ def _problem(url: str) -> str:
             return ""
     except urllib.error.HTTPError as error:
         return str(json.loads(error.read())["code"])
+
+
+async def test_keys_may_change_while_it_is_audited(tmp_path: Path) -> None:
+    """The published document lags behind the ledger here: it is never made anew."""
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made, self_audit=False) as place, audited(place) as audit:
+        root = load_key(place.folder / "root" / "root.key", purpose="root")
+        signer, genesis = place.gateway.house.signer, made.genesis
+
+        async def state(verb: str, purpose: str, key: VerifierKey) -> None:
+            note = signed_statement(KeyStatement(verb, purpose, key, None), root, ORIGIN, genesis)
+            reply = await place.ask("op", f"key.{verb}", statement=note)
+            assert reply.status == 200, reply.body
+            size = place.gateway.house.sequencer.confirmed.size
+            await place.acquire("a", f"lock:{verb}-{purpose}")
+            await until(lambda: audit.size >= size or audit.damage is not None)
+            assert audit.damage is None
+
+        for purpose, ending in (("log", "retire"), ("receipt", "compromise")):
+            first = next(line.key for line in signer.lines if line.purpose == purpose)
+            for suffix in ("key", "pass"):
+                source = place.folder / "root" / f"next-{purpose}.{suffix}"
+                source.rename(place.folder / "keys" / f"{purpose}.2.{suffix}")
+            following = load_key(place.folder / "keys" / f"{purpose}.2.key", purpose=purpose)
+            name = ORIGIN if purpose == "log" else f"{ORIGIN}/{purpose}"
+            await state("announce", purpose, make_vkey(name, following.public_key))
+            await state(ending, purpose, first)
+        assert audit.restarts == 0
+    check = check_file(Folder.of(place.folder))
+    assert check.is_sound, list(check.flaws.lines())
+
+
+async def test_a_disk_that_fails_for_a_moment_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made, self_audit=False) as place:
+        await place.acquire("a", "lock:x")
+    reader = Reader(place.folder / "ledger.sqlite3")
+    child, honest, failures = Child(place.folder, 0.0), Reader.entries, [Busy("disk_failing"), Fatal("broken")]
+
+    def failing(self: Reader, start: int, stop: int) -> list[StoredEntry]:
+        if stop - start > 1 and failures:
+            raise failures.pop(0)
+        return honest(self, start, stop)
+
+    monkeypatch.setattr(Reader, "entries", failing)
+    with pytest.raises(Busy):
+        child._round()
+    with pytest.raises(Fatal):
+        child._round()
+    assert child._round() is None and child._auditor is not None and child._auditor.size >= 3
+    reader.close()
