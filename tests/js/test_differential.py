@@ -8,17 +8,21 @@ from __future__ import annotations
 import base64
 import json
 import random
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tests.js.program import judge
+import pytest
+
+from tests.js.program import cases, judge
 from tests.verifier import maker
+from tests.verifier.key_stories import DISOWNED, HONEST, OLDER, RETIRED, STORIES, THIEVES
 from tests.verifier.maker import Ledger, canonical
+from tests.verifier.test_corpus import run_here
 from verifier.keyring import open_keyring
 from verifier.receipt import check_receipt
 
 Json = dict[str, Any]
-Edit = Callable[[random.Random, Any], Any]
+DAY = maker.worked()
 
 
 def both_say_the_same(ledger: Ledger, receipts: list[bytes]) -> int:
@@ -131,6 +135,101 @@ def test_edited_bodies_that_were_really_signed() -> None:
         chance = random.Random(seed)
         receipts = [receipt for _ in range(200) if (receipt := resigned_body(chance, day)) is not None]
         assert both_say_the_same(day, receipts) > 3
+
+
+Call = tuple[list[str], dict[str, bytes]]
+
+
+def both_come_to_the_same(calls: list[Call], folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Compare what both command lines come to, and return how many different verdicts there were."""
+    monkeypatch.chdir(folder)
+    asked = [
+        {"arguments": words, "files": {name: file.hex() for name, file in files.items()}} for words, files in calls
+    ]
+    verdicts = set()
+    for (words, files), other in zip(calls, cases(asked), strict=True):
+        for name, file in files.items():
+            (folder / name).write_bytes(file)
+        exit_code, report = run_here(words)
+        assert (exit_code, report is None) == (other["exitCode"], other["report"] is None)
+        assert essence(report) == essence(other["report"]), (words, files)
+        verdicts.add(json.dumps(essence(report)["findings"]))
+    return len(verdicts)
+
+
+def pinned(keys: bytes | None = None, policy: bytes | None = None) -> Call:
+    files = {"root": maker.root_vkey().encode(), "keys": keys or DAY.keys(), "policy": policy or maker.policy()}
+    return ["--root", "@root", "--keys", "keys", "--policy", "policy"], files
+
+
+def test_two_files_of_one_log_or_of_two_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance, calls = random.Random(3), []
+
+    def some_file() -> bytes:
+        ledger, size = chance.choice((HONEST, THIEVES)), chance.randrange(1, 22)
+        match chance.randrange(4):
+            case 0:
+                return ledger.checkpoint(size)
+            case 1:
+                return ledger.consistency(chance.randrange(1, size + 1), size)
+        made = ledger.receipt(chance.randrange(size), size)
+        return made if chance.random() < 0.8 else damage(chance, made)
+
+    for _ in range(150):
+        ledger, old = chance.choice((HONEST, THIEVES)), chance.randrange(1, 21)
+        proof = ledger.consistency(old, chance.randrange(old, 22))
+        files = {"a": some_file(), "b": some_file(), "proof": proof, "policy": maker.policy()}
+        options = ["--proof", "proof"] if chance.random() < 0.4 else []
+        calls.append((["compare", "a", "b", *options, "--policy", "policy"], files))
+        pins, held = pinned()
+        calls.append((["receipt", "a", "--also", "b", "proof", *pins], {**files, **held}))
+    assert both_come_to_the_same(calls, tmp_path, monkeypatch) > 20
+
+
+def test_every_story_of_keys_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    for story in STORIES:
+        made = story.ledger.receipt(story.seq, story.size, story.witnesses, story.logs, story.key)
+        others = {f"other-{number}": make() for number, make in enumerate(story.also)}
+        keys = maker.opened().keys(story.version, story.lines)
+        pins, held = pinned(keys, maker.policy(story.quorum))
+        options = ["--also", *others] if others else []
+        calls.append((["receipt", "a", *options, *pins], {"a": made, **others, **held}))
+    assert both_come_to_the_same(calls, tmp_path, monkeypatch) > 8
+
+
+def reworded(chance: random.Random, lines: list[str], others: list[str]) -> list[str]:
+    """Lines in which one word became another, or of which one is gone, doubled or moved."""
+    at, made = chance.randrange(len(lines)), [*lines]
+    match chance.randrange(6):
+        case 0:
+            del made[at]
+        case 1:
+            made.insert(chance.randrange(len(lines)), lines[at])
+        case _:
+            words = lines[at].split(" ")
+            words[chance.randrange(len(words))] = chance.choice([*others, *words])
+            made[at] = " ".join(words)
+    return made
+
+
+def test_pins_that_say_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Key documents are really signed by the root: what is wrong in them is only what they say."""
+    chance, calls = random.Random(8), []
+    numbers = ["0", "5", "6", "9", "12", "13", "14", "15", "21", "-", "01", "active", "retired", "compromised", "log"]
+    words = ["any", "all", "0", "1", "2", "3", "4", "w1", "w3", "all-of-us", "none", "group", "witness", "quorum"]
+    vkeys = [key.vkey(name, kind) for key, name, kind in ((maker.LOG, "w1", 4), (maker.NEW_LOG, maker.ORIGIN, 1))]
+    for _ in range(150):
+        lines = reworded(chance, chance.choice((DISOWNED, RETIRED, OLDER)), numbers)
+        policy = maker.policy().decode().split("\n")[:-1]
+        pins, held = pinned(
+            maker.opened().keys(2, lines) if chance.random() < 0.7 else damage(chance, HONEST.keys()),
+            ("\n".join(reworded(chance, policy, [*words, *vkeys])) + "\n").encode() if chance.random() < 0.5 else None,
+        )
+        size, logs = chance.choice((9, 11, 12, 13, 21)), chance.choice(((maker.LOG,), (maker.LOG, maker.NEW_LOG)))
+        made = HONEST.receipt(6, size, chance.choice(((), ("w1", "w2"), ("w3",))), logs)
+        calls.append((["receipt", "a", *pins], {"a": made, **held}))
+    assert both_come_to_the_same(calls, tmp_path, monkeypatch) > 5
 
 
 def test_edited_envelopes_and_proofs() -> None:

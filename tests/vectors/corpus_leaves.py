@@ -538,6 +538,17 @@ AGREEMENT = [
         ticketId="T6",
     ),
     refused(
+        "leaf-break-conflict-elsewhere",
+        "A break that was refused names a lease on what nobody named.",
+        "break.refused",
+        "lease.break",
+        _TOLD_BREAK,
+        "token_stale",
+        413,
+        holder=BOB.did,
+        conflict={**_CONFLICT, "leaseId": "L5", "resource": "lock:c", "heldAs": "lock:c", "grantedAtMs": T0},
+    ),
+    refused(
         "leaf-break-holder-alone",
         "A break that was refused names a holder and no conflict.",
         "break.refused",
@@ -548,7 +559,12 @@ AGREEMENT = [
         holder=BOB.did,
     ),
     deadlock("told", "A circle of two: who asks comes first, everybody is in it once.", holds()),
-    deadlock("of-another", "The circle does not begin with who asks.", wrong(9, "leaf_malformed"), cycle=_CIRCLE[::-1]),
+    deadlock(
+        "of-another",
+        "The circle does not begin with who asks.",
+        wrong(9, "leaf_malformed"),
+        cycle=[{**_CIRCLE[0], "actor": CAROL.did}, _CIRCLE[1]],
+    ),
     deadlock(
         "not-asked",
         "The circle begins with what was not asked for.",
@@ -569,10 +585,10 @@ AGREEMENT = [
         acquireOrder=["lock:a"],
     ),
     deadlock(
-        "soft-without-ticket",
-        "A circle of leases only is not soft.",
+        "soft-unsaid",
+        "A circle in which somebody stands behind a ticket is soft, and that is said.",
         wrong(9, "leaf_malformed"),
-        cycle=[_CIRCLE[0], {**_CIRCLE[1], "aheadId": "T7"}],
+        cycle=[{**{n: v for n, v in _CIRCLE[0].items() if n != "fencingToken"}, "aheadId": "T7"}, _CIRCLE[1]],
     ),
 ]
 PLACES = [

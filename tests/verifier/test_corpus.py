@@ -64,13 +64,12 @@ def run(words: list[str], case: Case, folder: Path) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None
 
 
-def call(case: Case, folder: Path) -> tuple[int, Any]:
+def run_here(words: list[str]) -> tuple[int, Any]:
     """The same by our own `main`, in this process and folder."""
-    lay_out(case, folder)
     said = io.StringIO()
     try:
         with redirect_stdout(said), redirect_stderr(io.StringIO()):
-            exit_code = main([*case["arguments"], "--json"])
+            exit_code = main([*words, "--json"])
     except SystemExit as end:  # argparse, of a usage error
         exit_code = int(end.code or 0)
     return exit_code, json.loads(said.getvalue()) if said.getvalue().strip() else None
@@ -99,7 +98,8 @@ def test_the_program_says_what_the_corpus_expects(path: Path, tmp_path: Path, mo
     if words is None and PATHS.index(path) % 12 == 0:
         words = [sys.executable, "-m", "verifier"]
     monkeypatch.chdir(tmp_path)
-    found = call(case, tmp_path) if words is None else run(words, case, tmp_path)
+    lay_out(case, tmp_path)
+    found = run_here(case["arguments"]) if words is None else run(words, case, tmp_path)
     assert judge(case, *found) == [], case["comment"]
 
 
