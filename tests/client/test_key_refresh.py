@@ -19,7 +19,7 @@ from tests.client.world import ALICE, FILE, Book, LocalGateway, ManualClock, Req
 from verifier.checkpoint import checkpoint_text
 from verifier.keyring import KeyDocument, KeyLine, Keyring, key_document_text, open_keyring
 from verifier.note import Note, VerifierKey, encode_note, make_vkey, signature_line
-from verifier.wire import Malformed, encode_canonical
+from verifier.wire import JsonObject, Malformed, encode_canonical
 
 
 class Rotating(Book):
@@ -249,7 +249,7 @@ def test_what_counts_as_other_signers(book: Rotating) -> None:
     origin = book.origin
     assert not has_other_signers(book.checkpoint(), pins, origin)
     assert not has_other_signers(encode_canonical(book.receipt(0)), pins, origin)
-    stranger = dict(book.receipt(0), signatures=[{"keyid": "x", "sig": "x"}])
+    stranger: JsonObject = {**book.receipt(0), "signatures": [{"keyid": "x", "sig": "x"}]}
     assert has_other_signers(encode_canonical(stranger), pins, origin)
     for nonsense in (b"", b"{}", b"nonsense", b'{"proof":1}', b"\xff"):
         assert not has_other_signers(nonsense, pins, origin)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def document_of(world: World, finals: dict[VerifierKey, Final] | None = None) ->
 
 
 def receipt_of(answer: Answer) -> bytes:
-    return encode_canonical(parse_json(answer.body(), bytes_max=10**6)["receipt"])  # type: ignore[arg-type]
+    return encode_canonical(parse_json(answer.body(), bytes_max=10**6)["receipt"])
 
 
 def signers_of(note: bytes) -> list[VerifierKey]:
@@ -78,8 +78,8 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def rotated(world: World) -> list[tuple[Ask, Answer]]:
     """Change both keys, with other requests in between; return each request with its answer."""
-    said = []
-    for step in (
+    said: list[tuple[Ask, Answer]] = []
+    steps: tuple[Callable[[], Ask], ...] = (
         lambda: acquire("A", "lock:1", at_ms=world.clock.wall),
         lambda: stated(world, "announce", "log", "log 2"),
         lambda: acquire("A", "lock:2", at_ms=world.clock.wall),
@@ -89,7 +89,8 @@ async def rotated(world: World) -> list[tuple[Ask, Answer]]:
         lambda: acquire("A", "lock:4", at_ms=world.clock.wall),
         lambda: stated(world, "retire", "log", "log"),
         lambda: release("A", "lock:1", at_ms=world.clock.wall),
-    ):
+    )
+    for step in steps:
         ask = step()
         said.append((ask, await insist(world, ask)))
     return said
