@@ -203,7 +203,8 @@ def _print_check(check: Check, arguments: argparse.Namespace) -> None:
     for line in flaws.lines():
         print(line)
     print(
-        f"{check.size} entries of {check.origin or 'an unknown ledger'} and {check.records} records checked; "
+        f"{check.size} entries of {check.origin or 'an unknown ledger'}, up to where it ended when this began, and "
+        f"{check.records} records checked; "
         f"{check.proven} entries are under a checkpoint that this ledger signed"
         + ("" if check.is_sealed else "; the seal was not checked, for its key is not here")
     )

@@ -37,6 +37,7 @@ from tests.core.requests import (
     state_key,
     transfer,
 )  # fmt: skip
+from tests.web.world import make, world
 from tests.world import World
 
 SECRET = b"5e" * 32
@@ -411,3 +412,27 @@ def _nothing_is_left_open(folder: Folder) -> Iterator[None]:
             db.execute("BEGIN IMMEDIATE")
         except sqlite3.DatabaseError as error:
             assert "locked" not in str(error)
+
+
+async def test_beside_a_busy_gateway_everything_is_sound(tmp_path: Path) -> None:
+    made = make(tmp_path / "busy", rate_burst=100_000, rate_per_second=100_000)
+    async with world(tmp_path / "busy", made, self_audit=False) as place:
+        is_done, names = asyncio.Event(), [f"agent-{number}" for number in range(6)]
+        for name in names:
+            await place.agent(name)
+
+        async def work(name: str, dice: random.Random) -> None:
+            while not is_done.is_set():
+                wish = dice.choice(("lease.acquire", "lease.release"))
+                assert (await place.ask(name, wish, resource=f"lock:{dice.randrange(8)}")).status < 500
+
+        workers = [asyncio.create_task(work(name, random.Random(name))) for name in names]
+        sizes = []
+        for _ in range(4):
+            check = await asyncio.to_thread(check_file, Folder.of(place.folder))
+            assert check.flaws.found == [], list(check.flaws.lines())
+            assert check.is_sealed
+            sizes.append(check.size)
+        is_done.set()
+        await asyncio.gather(*workers)
+    assert sizes == sorted(set(sizes)), "the ledger grew meanwhile"
