@@ -607,6 +607,19 @@ async def test_the_newest_note_is_there_again_after_a_stop_and_after_a_crash(
         assert place.world.types().count("checkpoint.witnessed") <= types.count("checkpoint.witnessed") + 1
 
 
+@pytest.mark.parametrize("fault", ["busy", "lost"])
+async def test_a_note_that_could_not_be_kept_goes_along_with_the_next_batch(tmp_path: Path, fault: Fault) -> None:
+    async with scene(tmp_path) as place:
+        await place.grow()
+        await place.play()
+        newest = place.witnessing.newest
+        place.world.store.plan.append(("keep", fault))
+        await place.world.settle()
+        await place.grow()
+        await place.restart(is_crash=True)
+        assert newest is not None and place.witnessing.newest == newest
+
+
 async def test_a_kept_note_counts_for_the_witnesses_of_today_alone(tmp_path: Path) -> None:
     async with scene(tmp_path, ("w1", "w2"), 1) as place:
         await place.grow()
