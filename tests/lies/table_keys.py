@@ -71,11 +71,13 @@ def _entry(t: Telling, verb: str, key: maker.Key, note: str, by: str = "op", **m
 
 def _without_root(t: Telling) -> int:
     """The log key signs what the root should; op brings it all the same."""
+    t.log_keys.append(LOG_2)
     return _entry(t, "announce", LOG_2, t.house.state("announce", LOG_2, by=maker.LOG))
 
 
 def _without_operator(t: Telling) -> int:
     """The root's genuine statement is brought by B, an agent."""
+    t.log_keys.append(LOG_2)
     note = t.house.state("announce", LOG_2)
     return _entry(t, "announce", LOG_2, note, "B", onBehalfOf=did_of("B"))
 
