@@ -157,9 +157,11 @@ def open_own(data: bytes, origin: str, own_keys: OwnKeys) -> Checkpoint | None:
 
 
 def own_note(checkpoint: Checkpoint, own_keys: OwnKeys) -> bytes:
-    """Return the note with our own valid lines alone: what speaks against us, whoever else has signed."""
-    note, keys = checkpoint.note, own_keys(checkpoint.size)
-    lines = tuple(line for line in note.lines if any(line_is_valid(line, key, note.text) for key in keys))
+    """Return the note with our own lines alone: what speaks against us, whoever else has signed. A key whose line is
+    there twice, or does not verify, speaks for nothing."""
+    note = checkpoint.note
+    keys = [key for key in own_keys(checkpoint.size) if is_signed_once(note, key)]
+    lines = tuple(line for line in note.lines if any(line_matches(line, key) for key in keys))
     return encode_note(Note(note.text, lines))
 
 

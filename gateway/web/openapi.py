@@ -90,7 +90,7 @@ def _operation(action: Action) -> dict[str, object]:
     if action.kind == "decision":
         operation["requestBody"] = _body("application/json", body_schema(action.name))
     if action.kind == "report":
-        operation["requestBody"] = _body("text/plain", {"type": "string", "maxLength": 4096})
+        operation["requestBody"] = _body("text/plain", {"type": "string", "maxLength": 20480})
     return operation
 
 

@@ -8,6 +8,7 @@ import orjson
 
 from gateway.core.dispute import is_contradiction, open_own_checkpoint
 from gateway.core.state import DISPUTE_KEY
+from gateway.ledger.cosigned import own_note
 from gateway.ledger.sequencer import Sequencer
 from gateway.web.connection import Reply
 from gateway.web.house import JSON, House
@@ -15,12 +16,12 @@ from gateway.web.problem import Refusable
 from gateway.web.reads import root_at
 from gateway.web.routes import Call, plain
 from verifier.checkpoint import Checkpoint, parse_checkpoint
-from verifier.note import line_matches
+from verifier.note import encode_note, line_matches
 from verifier.wire import Malformed
 
 _log = logging.getLogger("tallystick.reports")
 _EVERYBODY = "everybody"
-_NOTE_BYTES_MAX = 4_096  # more can't become an entry
+_NOTE_BYTES_MAX = 20_480  # with the lines of as many witnesses as there may be; of these none becomes part of an entry
 
 
 async def report(house: House, call: Call) -> Reply:
@@ -39,7 +40,7 @@ async def report(house: House, call: Call) -> Reply:
     is_contradiction = await _contradicts(house, found)
     if is_contradiction:
         was_disputed = is_disputed(house.sequencer)
-        await house.sequencer.dispute(body, found)
+        await house.sequencer.dispute(encode_note(found.note), found)
         if not was_disputed:
             log_dispute(f"a checkpoint of {found.size} entries was shown")
     call.fields["isContradiction"] = is_contradiction
@@ -74,12 +75,15 @@ def _check_claim(house: House, body: bytes) -> None:
 
 
 def _our_checkpoint(house: House, body: bytes) -> Checkpoint:
-    """Return the checkpoint in `body` if our log key signed it: one in whose bounds it lies, and not disowned.
+    """Return the checkpoint in `body`, with our own lines alone, if our log key signed it: one in whose bounds it lies,
+    and not disowned.
 
     Else a thief of the key, or whoever finds a retired one, could stop this ledger with what no reader would believe.
     """
     try:
-        return open_own_checkpoint(body, house.signer.own_keys(parse_checkpoint(body).size))
+        checkpoint = parse_checkpoint(body)
+        own_keys = house.signer.own_keys
+        return open_own_checkpoint(own_note(checkpoint, own_keys), own_keys(checkpoint.size))
     except Malformed as error:
         raise Refusable("not_a_checkpoint", str(error)) from None
 

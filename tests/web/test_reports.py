@@ -1,6 +1,8 @@
 """A second history stops all grants; nothing that our own key did not sign stops anything."""
 
 from collections.abc import Sequence
+import json
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from gateway.core.dispute import open_own_checkpoint
 from gateway.signer import Signer
 from keys.files import load_key
 from keys.signing import SigningKey
+from tests.ledger.witness_fake import FakeWitness
 from tests.web.test_problems import check_problem
 from tests.web.world import AUTHORITY, ORIGIN, Message, Reply, World, make, world
 from verifier.checkpoint import Checkpoint, checkpoint_text, parse_checkpoint
@@ -106,6 +109,26 @@ async def test_what_our_key_did_not_sign_stops_nothing(public: World) -> None:
     ):  # fmt: skip
         check_problem(await post(public, DISPUTE, note), "not_a_checkpoint", 400)
     assert await grants(public)
+
+
+async def test_the_lines_of_witnesses_keep_no_proof_out_and_come_into_no_entry(public: World) -> None:
+    """Clients keep whole notes; with many witnesses these are longer than what an entry may hold."""
+    assert await grants(public)
+    note = our_note(public, 9_999, WRONG_ROOT)
+    text = parse_checkpoint(note).note.text
+    lines = [FakeWitness(f"w{number}", lambda: 1_800_000_000_000).signed(text) for number in range(40)]
+    whole = note + b"".join(lines)
+    assert len(whole) > 4_096
+    reply = await post(public, DISPUTE, whole)
+    assert (reply.status, reply.json["isContradiction"]) == (200, True)
+    assert not await grants(public)
+    receipt = (await public.get(f"/api/v1/acp/ledger/receipts/{disputed_seq(public)}")).json
+    leaf = json.loads(b64decode(receipt["payload"]))
+    assert leaf["checkpoint"] == note.decode()
+
+
+def disputed_seq(place: World) -> int:
+    return place.types().index("ledger.disputed")
 
 
 async def test_a_report_is_plain_text(public: World) -> None:
