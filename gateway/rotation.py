@@ -109,11 +109,16 @@ async def stated(office: Office) -> Stated:
     """Return what the ledger says of its keys, each word of it proven by a receipt and stated by the root.
 
     Which keys signed those receipts the published document may not know yet, so the gateway is taken at its word first.
-    That is no risk: unless the root stated just this in the ledger, nothing comes of it.
+    Its word ends where the document has spoken, and if the root did not state just this in the ledger, nothing comes
+    of it.
     """
     rows = rows_in(await office.agent.ledger_keys(), "keys")
-    _presume(office, [key for row in rows if (key := _told(row)) is not None])
-    opened = (await office.agent.receipt(0)).leaf
+    told = [key for row in rows if (key := _told(row)) is not None]
+    _presume(office, told)
+    first = await office.agent.receipt(0)
+    if first.leaf_hash != office.genesis:
+        raise RotationError("the gateway's entry 0 is not the one that the profile pins; do not go on")
+    opened = first.leaf
     known = {key.vkey: key for key in map(_first, _texts(opened, "keys"))}
     following = opened.value.get("nextKeys")
     committed = {name: str(value) for name, value in following.items()} if isinstance(following, dict) else {}
@@ -129,16 +134,23 @@ async def stated(office: Office) -> Stated:
         is_compromised = leaf.type == full_type("key.compromised")
         known[ended.vkey] = ended._replace(ended_seq=leaf.seq, is_compromised=is_compromised)
     ordered = sorted(known.values(), key=lambda key: (key.announced_seq, key.vkey))
+    if {key._replace(is_compromised=False) for key in ordered} != set(told):
+        raise RotationError("the gateway tells of keys that the root never stated; audit the ledger before you go on")
     return Stated(tuple(ordered), {purpose: text for purpose, text in committed.items() if text})
 
 
 def _presume(office: Office, keys: Sequence[LedgerKey]) -> None:
-    """Judge receipts by these bounds of keys, for the time of this command."""
+    """Judge receipts by these bounds of keys, for the time of this command. What the document says of a key stays.
+
+    A disowned key counts within its bounds here: what comes of it is the root's own statement, or what it published.
+    """
     document, caller = office.published(), office.agent.caller
-    presumed = {line.key: line for line in document.keys}
-    presumed |= {line.key: replace(line, status="retired" if line.to_size else "active") for line in map(line_of, keys)}
-    told = replace(document, keys=tuple(presumed.values()))
-    caller.pin(replace(caller.profile.keyring, document=told))
+    ended = {line.key for line in document.keys if line.to_size is not None}
+    lines = [line for line in map(line_of, keys) if line.key not in ended]
+    presumed = {line.key: line for line in (*document.keys, *lines)}
+    bounds = [KeyLine(line.purpose, line.key, line.from_size, line.to_size) for line in presumed.values()]
+    told = tuple(replace(line, status="active" if line.to_size is None else "retired") for line in bounds)
+    caller.pin(replace(caller.profile.keyring, document=replace(document, keys=told)))
 
 
 def _told(row: Mapping[str, object]) -> LedgerKey | None:

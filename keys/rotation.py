@@ -8,13 +8,13 @@ Source: docs/protocol.md 15.5 to 15.11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import NamedTuple
 
 from keys.forms import root_vkey
-from keys.publish import document_hash
+from keys.publish import PublishError, document_hash
 from keys.signing import SigningKey
 from verifier.keyring import KeyDocument, KeyLine
 from verifier.note import Note, VerifierKey, encode_note, signature_line
@@ -42,19 +42,35 @@ def signed_statement(statement: KeyStatement, root: SigningKey, origin: str, gen
 
 
 def next_document(
-    document: KeyDocument, lines: Iterable[KeyLine], finals: Mapping[VerifierKey, Final]
+    document: KeyDocument, lines: Sequence[KeyLine], finals: Mapping[VerifierKey, Final]
 ) -> KeyDocument | None:
     """Return the document that shows what the ledger says of its keys, or None when `document` does already.
 
     `lines` are all keys of the ledger as its entries bound them. `finals` has a tree for each disowned log key that
-    `document` does not name one for; one with a note takes the place of one without.
+    `document` does not name one for; one with a note takes the place of one without. PublishError: the ledger says
+    otherwise than a document that was published, and one of them is not what it was.
     """
     shown = {line.key: line for line in document.keys}
+    for line in lines:
+        _check_kept(shown.get(line.key), line)
     keys = shown | {line.key: _shown(line, shown.get(line.key), finals.get(line.key)) for line in lines}
     if keys == shown:
         return None
     following = tuple(sorted(keys.values(), key=lambda line: f"key {line.text}\n"))
     return KeyDocument(document.origin, document.genesis, document.version + 1, document_hash(document), following)
+
+
+def _check_kept(before: KeyLine | None, line: KeyLine) -> None:
+    """Bounds that were published once are true for ever: a key that has ended stays ended, where it did."""
+    if before is None:
+        return
+    is_open = before.to_size is None and before.status == "active"
+    is_kept = is_open or (before.to_size, before.status) == (line.to_size, line.status)
+    if before.from_size != line.from_size or not is_kept:
+        raise PublishError(
+            f"the ledger says of the {line.purpose} key {line.key.vkey} what differs from the published document."
+            " Audit the ledger, and sign nothing before you know why."
+        )
 
 
 def _shown(line: KeyLine, before: KeyLine | None, found: Final | None) -> KeyLine:

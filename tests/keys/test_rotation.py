@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from keys.forms import root_vkey, signed_key_document
-from keys.publish import document_hash
+from keys.publish import PublishError, document_hash
 from keys.rotation import Final, commitment, next_document, signed_statement
 from keys.signing import SigningKey
 from verifier.checkpoint import checkpoint_text
@@ -87,6 +87,21 @@ def test_the_next_document_says_what_the_ledger_says(story: Story) -> None:
     note = signed_key_document(following, ROOT)
     assert open_key_document(note, root_vkey(ORIGIN, ROOT.public_key)) == following, "a reader takes it"
     assert next_document(following, story.ledger, story.finals) is None, "once is enough"
+
+
+@pytest.mark.parametrize(
+    ("published", "ledger"),
+    [
+        (RETIRED_1, OPEN_1), (RETIRED_1, replace(RETIRED_1, to_size=10)), (RETIRED_1, STOLEN_1),
+        (R_STOLEN, SPEAKS_1), (OPEN_2, replace(OPEN_2, from_size=7)),
+    ],
+    ids=["comes back", "ends elsewhere", "is called stolen", "is called honest", "begins elsewhere"],
+)  # fmt: skip
+def test_what_was_published_of_a_key_is_never_taken_back(published: KeyLine, ledger: KeyLine) -> None:
+    """Whoever makes the ledger, or the way to it, tell otherwise gets nothing signed."""
+    others = tuple(line for line in (OPEN_1, OPEN_2, SPEAKS_1) if line.key != published.key)
+    with pytest.raises(PublishError, match="Audit"):
+        next_document(replace(FIRST, keys=(published, *others)), (ledger, *others), {LOG_1: WITNESSED})
 
 
 def test_a_stolen_log_key_is_never_published_without_a_tree() -> None:

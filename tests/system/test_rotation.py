@@ -15,19 +15,23 @@ import pytest
 
 import gateway.rotation as rotation
 from gateway.client.agent import Agent
+from gateway.client.errors import ClientError
+from gateway.client.office import rows_in
 from gateway.client.profile import open_profile
 from gateway.ledger.witness_http import Answer
 from gateway.rotation import Office, Stated, compromise, retire, rotate, stated
 from keys.files import load_key
 from keys.publish import read_forms
+from keys.signing import SigningKey
 from tests.system.process import Gateway, run_cli, run_module
 from tests.web.test_witnessed import reached, witnessed, witnesses_at
-from tests.web.world import World, make, world
+from tests.web.world import ORIGIN, World, make, world
 from verifier.checkpoint import parse_checkpoint
 from verifier.keyring import KeyDocument, open_key_document, open_keyring
-from verifier.note import parse_vkey
+from verifier.note import make_vkey, parse_vkey
 from verifier.proof import parse_proof
 from verifier.receipt import check_receipt
+from verifier.wire import JsonObject
 
 
 class Killed(BaseException):
@@ -226,21 +230,32 @@ async def test_a_folder_without_the_key_that_was_committed_to_rotates_nothing(pl
     assert len((await place.stated()).in_force("log")) == 1
 
 
-async def test_a_gateway_that_tells_of_keys_that_no_entry_announced_gets_nothing_signed(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("lie", "text"),
+    [
+        ({"announcedSeq": 2}, "do not go on"),
+        ({"announcedSeq": 0}, "never stated"),
+        ({"announcedSeq": 0, "endedSeq": 2}, "do not go on"),
+    ],
+    ids=["announced by any entry", "of entry 0", "ended by any entry"],
+)
+async def test_a_gateway_that_tells_of_keys_that_the_root_never_stated_gets_nothing_signed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, lie: dict[str, int], text: str
 ) -> None:
-    """Its word decides only which receipts are looked at; entry 3 is no statement of the root."""
-    thief = parse_vkey(place.world.made.root_vkey)
+    """Its word decides only which receipts are looked at."""
+    thief = make_vkey(ORIGIN, SigningKey.generate().public_key)
+    honest = Agent.ledger_keys
 
-    async def lie(agent: Agent) -> dict[str, object]:
-        vkey = thief.vkey.replace("/root", "")
-        return {"keys": [{"purpose": "log", "key": vkey, "announcedSeq": 2}], "next": {}}
+    async def lying(agent: Agent) -> JsonObject:
+        told = await honest(agent)
+        return {**told, "keys": [*rows_in(told, "keys"), {"purpose": "log", "key": thief.vkey, **lie}]}
 
     await place.world.agent("worker")
-    monkeypatch.setattr(Agent, "ledger_keys", lie)
-    with pytest.raises(Exception, match=r"do not go on|vkey"):
+    monkeypatch.setattr(Agent, "ledger_keys", lying)
+    with pytest.raises(ClientError) as refused:
         await place.run(rotate)
-    assert place.published().version == 1
+    assert text in str(refused.value) or "does not verify" in str(refused.value)
+    assert place.published().version == 1 and len(place.key_names("keys")) == 4
 
 
 # -- the gateway meanwhile ---------------------------------------------------------------------------------------------
