@@ -1,8 +1,8 @@
 """A second history stops all grants; nothing that our own key did not sign stops anything."""
 
-from collections.abc import Sequence
 import json
 from base64 import b64decode
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
