@@ -103,7 +103,7 @@ class Agent(Office):
         connect: Callable[[str], Transport] = HttpTransport,
         on_silence: OnSilence | None = None,
     ) -> None:
-        self.profile = profile
+        self._profile = profile
         self.clock: Clock = SystemClock() if clock is None else clock
         self._jitter = jitter
         self._connect = connect
@@ -130,8 +130,13 @@ class Agent(Office):
         )
 
     @property
+    def profile(self) -> Profile:
+        """The profile, with the newest key document that was needed so far."""
+        return self._profile if self._caller is None else self._caller.profile
+
+    @property
     def did(self) -> str:
-        return self.profile.key.did
+        return self._profile.key.did
 
     @property
     def principal(self) -> str:

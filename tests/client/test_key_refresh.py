@@ -118,7 +118,7 @@ async def test_a_key_that_is_not_known_is_looked_up_once_and_the_answer_counts(
         book.publish()
         receipt = (await agent.acquire(FILE)).receipt
         assert receipt.checkpoint.note.lines[0].key_id == second.key_id
-        assert gateway.fetched == 1 and agent.caller.profile.keyring.version == 2
+        assert gateway.fetched == 1 and agent.caller.profile.keyring.version == agent.profile.keyring.version == 2
         await agent.acquire(FILE)
         assert (await agent.receipt(first.receipt.seq)).seq == first.receipt.seq
         assert gateway.fetched == 1, "from then on it is known"
