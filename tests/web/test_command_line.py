@@ -355,7 +355,7 @@ def test_a_missing_ledger_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_the_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(f"  {name:<10}{command.summary}" in out for name, command in COMMANDS.items())
+    assert all(f"  {name:<17}{command.summary}" in out for name, command in COMMANDS.items())
     assert max(len(line) for line in out.splitlines()) <= 120
 
 
