@@ -15,6 +15,7 @@ from tests.lies import (
     table_people,
     table_receipts,
     table_service,
+    table_single,
     table_waiting,
 )
 from tests.lies.kit import Lie
@@ -30,6 +31,7 @@ TABLES = (
     ("Service and ledger", table_service.LIES),
     ("Keys and witnesses", table_keys.LIES),
     ("Two things together", table_finer.LIES),
+    ("Rule by rule", table_single.LIES),
 )
 LIES = tuple(lie for _, lies in TABLES for lie in lies)
 _HEAD = """# Lies, and how they are found
