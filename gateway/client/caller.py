@@ -65,6 +65,7 @@ from verifier.wire import JsonObject, Malformed, encode_canonical, parse_json
 ATTEMPT_MS = 10_000  # one attempt; a gateway that needs longer for a decision is in trouble
 RETRY_MS = 30_000  # all attempts of one call, unless the caller names a deadline
 REFRESH_MS, REFRESH_PAUSE_MS = 3_000, 250  # for a newer key document
+REFRESHES_MAX = 2  # for one answer
 DISPUTE_MS = 5_000  # all notes of one dispute; whoever found it must be told soon
 SKEW_MS_MAX = 120_000
 LEASE_LIFE_S, OTHER_LIFE_S = 15, 60  # docs/protocol.md 4.10
@@ -248,7 +249,7 @@ class Caller:
         return receipt
 
     async def open_receipt(self, data: bytes) -> VerifiedReceipt:
-        """Return a verified receipt; AnswerRefused. A key that is not known yet is looked up once."""
+        """Return a verified receipt; AnswerRefused. Keys that are not known yet are looked up."""
         return await self.verified(data, partial(open_receipt, data))
 
     async def verified(self, data: bytes, opened: Callable[[Keyring], T]) -> T:
@@ -256,25 +257,26 @@ class Caller:
 
         If it is not accepted, and other keys of this ledger signed it than those the pinned document has in force, the
         ledger may have changed its keys: the document is fetched anew, checked under the pinned root, and `data` looked
-        at once more.
+        at again. Twice at most: the first newer document may be the one before the last step of a rotation.
         """
-        pinned = self.profile.keyring
-        try:
-            return opened(pinned)
-        except (AnswerRefused, Malformed):
-            if not has_other_signers(data, pinned, self.profile.address.origin):
-                raise
-            if self.profile.keyring is pinned and not await self._refresh_keys():
-                raise
+        for _ in range(REFRESHES_MAX):
+            pinned = self.profile.keyring
+            try:
+                return opened(pinned)
+            except (AnswerRefused, Malformed):
+                is_news = has_other_signers(data, pinned, self.profile.address.origin)
+                if not is_news or not await self._refresh_keys(pinned):
+                    raise
         return opened(self.profile.keyring)
 
-    async def _refresh_keys(self) -> bool:
-        """Fetch the key document; say whether it is a newer one of the pinned root, which is kept then.
+    async def _refresh_keys(self, pinned: Keyring) -> bool:
+        """Fetch the key document; say whether another than `pinned` is kept now, newer and of the pinned root.
 
         Between the entry that ends a key and the document that says so is a moment: for so long it is asked for again.
+        Another call of this agent may have found it meanwhile.
         """
         until_ms = self.clock.steady_ms() + REFRESH_MS
-        while True:
+        while self.profile.keyring is pinned:
             try:
                 keyring = refreshed(self.profile, await self.fetch(KEYS_PATH, until_ms=until_ms))
             except (ClientError, Malformed, OSError) as error:
@@ -284,10 +286,11 @@ class Caller:
                 return False
             if keyring is not None:
                 self.pin(keyring)
-                return True
-            if self.clock.steady_ms() + REFRESH_PAUSE_MS >= until_ms:
-                return False
-            await self.clock.sleep(REFRESH_PAUSE_MS)
+            elif self.clock.steady_ms() + REFRESH_PAUSE_MS >= until_ms:
+                return self.profile.keyring is not pinned
+            else:
+                await self.clock.sleep(REFRESH_PAUSE_MS)
+        return True
 
     def pin(self, keyring: Keyring) -> None:
         """Judge by these keys from now on; they are of the same root and ledger."""

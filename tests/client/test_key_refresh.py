@@ -3,6 +3,7 @@ the pinned root signed it."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -144,6 +145,34 @@ async def test_a_moment_between_entry_and_document_is_waited_for(book: Rotating,
         gateway.newer, gateway.after = book.document, 3
         await agent.acquire(FILE)
         assert gateway.fetched == 4
+
+
+async def test_two_steps_of_a_rotation_that_nobody_saw_are_looked_up_both(book: Rotating, gateway: Publishing) -> None:
+    """The document of the announcement is newer than the pinned one, and not yet what the ledger says."""
+    async with gateway.agent() as agent:
+        await agent.acquire(FILE)
+        book.announce(150)
+        book.publish()
+        gateway.document = book.document
+        book.end(book.log_vkey)
+        book.publish()
+        gateway.newer, gateway.after = book.document, 3
+        await agent.acquire(FILE)
+        assert (agent.profile.keyring.version, gateway.fetched) == (3, 4)
+
+
+async def test_calls_of_one_agent_at_the_same_time_all_go_on_with_what_one_of_them_found(
+    book: Rotating, gateway: Publishing
+) -> None:
+    async with gateway.agent() as agent:
+        await agent.acquire(FILE)
+        book.announce(150)
+        book.end(book.log_vkey)
+        gateway.document = book.document
+        book.publish()
+        gateway.newer, gateway.after = book.document, 4
+        await asyncio.gather(*(agent.acquire(f"{FILE}-{number}") for number in range(3)))
+        assert agent.profile.keyring.version == 2
 
 
 async def test_without_a_newer_document_the_answer_is_refused_after_a_while(
