@@ -255,7 +255,7 @@ def figures_of(reader: Reader, file: RawFile, database: Path) -> dict[str, objec
         "epoch": parse_leaf(last.leaf).epoch,
         "firstTimeMs": parse_leaf(first.leaf).time_ms,
         "lastTimeMs": last_ms,
-        "lastTime": moment(last_ms),
+        "lastTime": moment(last_ms).partition("(")[2].removesuffix(")"),
         "databaseBytes": database.stat().st_size,
         "walBytes": wal.stat().st_size if wal.exists() else 0,
         "treeHashes": node_count(extent.size),

@@ -30,6 +30,11 @@ def key_name(origin: str, purpose: str) -> str:
     return origin if purpose == "log" else f"{origin}/{purpose}"
 
 
+def seal_secret(seal: SigningKey, origin: str) -> bytes:
+    """Return the secret of a ledger's seal, 64 bytes."""
+    return seal.sign(b"tallystick seal over records of " + origin.encode())
+
+
 class Signer:
     """Signs for one origin. All raw keys differ.
 
@@ -133,7 +138,7 @@ class Signer:
 
     def seal_secret(self) -> bytes:
         """Return the secret of this ledger's seal, 64 bytes, which never leaves the process."""
-        return self._seal.sign(b"tallystick seal over records of " + self.origin.encode())
+        return seal_secret(self._seal, self.origin)
 
     def _line(self, key: VerifierKey, text: str) -> SignatureLine:
         return signature_line(key, self._key(key).sign(text.encode()))

@@ -19,13 +19,12 @@ from gateway.fsck.history import History, Progress, Step
 from gateway.fsck.keys import Signers
 from gateway.fsck.records import Records
 from gateway.initialise import LEDGER_FILE
+from gateway.keyroom import KEYS, SEAL_KEY
+from gateway.signer import seal_secret
 from gateway.store.contract import SIGNATURE_BYTES, SignedBatch, StoredHead
 from gateway.store.raw import Mending, RawFile
 from gateway.store.sqlite import Reader
 from keys.files import load_key
-
-SEAL_FILE = "keys/seal.key"
-SEAL_WORDS = b"tallystick seal over records of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ class Folder:
         """Return what lies where in a data directory."""
 
         def seal_key(origin: str) -> bytes | None:
-            path = data / SEAL_FILE
-            return load_key(path, purpose="seal").sign(SEAL_WORDS + origin.encode()) if path.exists() else None
+            path = data / KEYS / SEAL_KEY
+            return seal_secret(load_key(path, purpose="seal"), origin) if path.exists() else None
 
         return cls(data / LEDGER_FILE, data, seal_key)
 

@@ -6,7 +6,6 @@ each is made again from the entry it names. What may be forgotten when is only c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from hmac import compare_digest
 
 import orjson
@@ -39,9 +38,9 @@ from gateway.store.raw import RawFile, RawRecord
 from gateway.store.recent import kind_of
 from gateway.store.sqlite import Reader
 from verifier.checkpoint import parse_checkpoint
-from verifier.entries import Leaf, full_type, parse_leaf
+from verifier.entries import full_type
 from verifier.request import content_digest, parse_signature_input
-from verifier.wire import Malformed, encode_base64
+from verifier.wire import JsonObject, Malformed, encode_base64
 
 _OK = 200
 _WAITING = (full_type("wait.queued"), full_type("wait.polled"))
@@ -70,8 +69,7 @@ class Records:
         return count
 
     def _take_numbers(self) -> None:
-        opening = self._leaf(0)
-        numbers = opening.value.get("parameters") if opening is not None else None
+        numbers = self._leaf(0).get("parameters")
         if isinstance(numbers, dict):
             self._idempotency_ms = int(str(numbers.get("idempotencyMs", 0)))
             self._skew_ms = int(str(numbers.get("skewMs", 0)))
@@ -141,26 +139,22 @@ class Records:
         return (record.size, record.root) == (checkpoint.size, encode_base64(batch.root))
 
     def _is_answered(self, key: str, record: Idempotency) -> bool:
-        leaf, evidence = self._asked(record.seq)
-        if leaf is None or key != idempotency_key(leaf.actor, str(evidence.get("idempotencyKey"))):
+        leaf, asked = self._asked(record.seq)
+        if key != idempotency_key(str(leaf.get("actor")), str(asked.get("idempotencyKey"))):
             return False
-        path, query, body = (str(evidence.get(name, "")) for name in ("path", "query", "body"))
-        printed = fingerprint(str(evidence.get("method")), path, query, content_digest(body.encode()))
-        success = ACCEPTED if leaf.type in _WAITING else _OK
-        status = BY_NAME[leaf.text("error")].status if "error" in leaf.value else success
-        until_ms = leaf.time_ms + self._idempotency_ms
-        return (record.fingerprint, record.status, record.until_ms) == (printed, status, until_ms)
+        path, query, body = (str(asked.get(name, "")) for name in ("path", "query", "body"))
+        printed = fingerprint(str(asked.get("method")), path, query, content_digest(body.encode()))
+        until_ms = _time_ms(leaf) + self._idempotency_ms
+        return (record.fingerprint, record.status, record.until_ms) == (printed, _status(leaf), until_ms)
 
     def _is_spent(self, key: str, record: Nonce) -> bool:
-        leaf, evidence = self._asked(record.seq)
-        if leaf is None:
-            return False
+        leaf, asked = self._asked(record.seq)
         try:
-            signed = parse_signature_input(str(evidence.get("signatureInput")))
+            signed = parse_signature_input(str(asked.get("signatureInput")))
         except Malformed:
             return False
         until_ms = signed.expires * 1_000 + self._skew_ms
-        return (key, record.until_ms) == (nonce_key(leaf.actor, signed.nonce), until_ms)
+        return (key, record.until_ms) == (nonce_key(str(leaf.get("actor")), signed.nonce), until_ms)
 
     def _is_ended(self, key: str, record: Ended) -> bool:
         """Say whether an entry ended, in this way and then, the lease or ticket that the key names, or broke the token.
@@ -168,25 +162,26 @@ class Records:
         Who held it stands somewhere in that entry, under a name of its type.
         """
         leaf = self._leaf(record.seq)
-        if leaf is None or record.until_ms != leaf.time_ms + self._idempotency_ms:
-            return False
-        names = {str(leaf.value.get(name)) for name in ("leaseId", "ticketId", "fromLeaseId")}
-        if isinstance(token := leaf.value.get("fencingToken", leaf.value.get("seenToken")), int):
+        names = {str(leaf.get(name)) for name in ("leaseId", "ticketId", "fromLeaseId")}
+        if isinstance(token := leaf.get("fencingToken", leaf.get("seenToken")), int):
             names.add(broken_name(token))
-        is_so = leaf.type.split("/")[1].endswith(f".{record.how}")
-        return is_so and key in map(ended_key, names) and record.actor in leaf.value.values()
+        is_so = f".{record.how}/" in str(leaf.get("type"))
+        is_then = record.until_ms == _time_ms(leaf) + self._idempotency_ms
+        return is_so and is_then and key in map(ended_key, names) and record.actor in leaf.values()
 
-    def _asked(self, seq: int) -> tuple[Leaf | None, Mapping[str, str]]:
+    def _asked(self, seq: int) -> tuple[JsonObject, JsonObject]:
+        """Return an entry and the request that it answers; empty where there is none."""
         leaf = self._leaf(seq)
-        return (leaf, leaf.request) if leaf is not None and leaf.request is not None else (None, {})
+        asked = leaf.get("request")
+        return leaf, asked if isinstance(asked, dict) else {}
 
-    def _leaf(self, seq: int) -> Leaf | None:
-        for entry in self._reader.entries(seq, seq + 1):
-            try:
-                return parse_leaf(entry.leaf)
-            except Malformed:
-                return None
-        return None
+    def _leaf(self, seq: int) -> JsonObject:
+        """Return the members of an entry, which the walk over the history has judged before; none where it is gone."""
+        try:
+            value = orjson.loads(self._file.leaves(seq, seq + 1).get(seq, b"{}"))
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
 
     def _check_fading(self) -> None:
         """Each row must be readable, and each record that is due one day must stand in one of that due time."""
@@ -198,6 +193,19 @@ class Records:
                 self._due.difference_update(hash((due_ms, key)) for key in listed)
         if self._due:
             self._flaws.say("fading_malformed", f"{len(self._due)} records would never be forgotten")
+
+
+def _time_ms(leaf: JsonObject) -> int:
+    time_ms = leaf.get("timeMs")
+    return time_ms if isinstance(time_ms, int) else -1
+
+
+def _status(leaf: JsonObject) -> int:
+    """Return the status that an entry was answered with."""
+    if "error" in leaf:
+        row = BY_NAME.get(str(leaf["error"]))
+        return 0 if row is None else row.status
+    return ACCEPTED if leaf.get("type") in _WAITING else _OK
 
 
 def _key_list(keys: bytes, kind: str) -> list[str] | None:

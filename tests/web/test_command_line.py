@@ -344,9 +344,30 @@ async def test_a_restore_by_the_steps_of_the_manual_decides_again(tmp_path: Path
         assert (await place.acquire("a", "lock:y")).status == 200
 
 
-@pytest.mark.parametrize("command", ["export", "backup", "stats"])
+async def test_stats_are_a_table_for_people_and_json_for_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made) as place:
+        await place.acquire("a", "lock:x")
+        size = place.gateway.house.sequencer.confirmed.size
+    capsys.readouterr()
+    assert main(["ledger", "stats", "--json", "--data", str(tmp_path / "data")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["entries"], found["committed"], found["signatures"]) == (size, size, size)
+    assert found["batches"] == found["batchesSigned"] <= size
+    assert sum(found["entriesByType"].values()) == size and found["entriesByType"]["lease.granted"] == 1
+    assert [line.split(" ")[0] for line in found["keysInForce"]] == ["log", "receipt"]
+    assert found["witnessedSize"] is None and found["lastTime"].endswith(" UTC") and found["walBytes"] >= 0
+    assert main(["ledger", "stats", "--data", str(tmp_path / "data")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(re.fullmatch(r"entries +\d+", line) for line in lines)
+    assert any(re.fullmatch(r"  lease\.granted +1", line) for line in lines)
+
+
+@pytest.mark.parametrize("command", ["export", "backup", "stats", "fsck"])
 def test_a_missing_ledger_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
-    where = [str(tmp_path / "out")] if command != "stats" else []
+    where = [str(tmp_path / "out")] if command in ("export", "backup") else []
     assert main(["ledger", command, *where, "--data", str(tmp_path / "nothing")]) == 1
     assert "tallystick init" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
