@@ -16,6 +16,7 @@ import pytest
 from gateway.client import Agent, Refused
 from gateway.initialise import LEDGER_FILE
 from gateway.ledger.cosigned import WITNESSES_FILE
+from gateway.store.raw import RawFile
 from gateway.store.sqlite import Reader
 from tests.system.process import Gateway, run_cli, run_module
 from tests.witness.process import Server
@@ -23,7 +24,7 @@ from verifier.checkpoint import parse_checkpoint
 
 pytestmark = pytest.mark.system
 WAIT_SECONDS_MAX = 60
-KILLS = 4
+KILLS = 3
 
 
 @dataclass(slots=True)
@@ -45,6 +46,15 @@ class Scene:
     @property
     def name(self) -> str:
         return self.gateway.log_vkey().partition("+")[0].partition("/")[2]
+
+    def kept_size(self) -> int:
+        """How far the note reaches that lies in the ledger's file."""
+        file = RawFile(self.gateway.data / LEDGER_FILE)
+        try:
+            with file.moment():
+                return max((int(json.loads(row.value)["size"]) for row in file.records("cosigned/")), default=0)
+        finally:
+            file.close()
 
     def acquire(self, resource: str) -> int:
         """Take a lease; the number of its entry."""
@@ -93,10 +103,10 @@ def test_what_was_witnessed_is_there_after_every_kill_and_goes_on(scene: Scene, 
     for number in range(KILLS):
         seq = scene.acquire(f"lock:{number}")
         until(lambda seq=seq: scene.witnessed_size() > seq)  # type: ignore[misc]  # bound now, not later
-        time.sleep(1.2)  # a sweep keeps the note; the kill comes after it
-        size = scene.witnessed_size()
-        assert size > before
+        until(lambda seq=seq: scene.kept_size() > seq)  # type: ignore[misc]  # a sweep keeps the note
         scene.gateway.kill()
+        size = scene.kept_size()
+        assert size > before
         scene.witnesses[number % 2].kill()
         scene.witnesses[number % 2].start()
         scene.gateway.start()
