@@ -212,7 +212,8 @@ def serve(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--accept-clock",
         action="store_true",
-        help="start although this machine's clock is behind the ledger's, because the ledger's is the wrong one",
+        help="start although this machine's clock is behind the ledger's, because the ledger's is the wrong one, or is "
+        "behind the newest time that a witness signed or more than a day after it",
     )
     parser.add_argument("--origin", default=DEFAULT_DEV_ORIGIN, help=f"with --dev: its name ({DEFAULT_DEV_ORIGIN})")
     _add_opening(parser)
