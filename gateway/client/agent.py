@@ -488,7 +488,7 @@ class Agent(Office):
     # -- history -------------------------------------------------------------------------------------------------------
 
     async def receipt(self, seq: int, *, is_patient: bool = False) -> VerifiedReceipt:
-        """Return the receipt of any entry, verified, with a proof at the newest checkpoint, if possible a witnessed one.
+        """Return the receipt of any entry, verified, proven at the newest witnessed checkpoint or else at the newest.
 
         `is_patient`: a gateway that is away is tried for as long as for a decision.
         """
