@@ -28,7 +28,7 @@ from keys.signing import SigningKey
 KILLED_AT_LINES = (13, 20)
 """Line numbers of the trace whose workers die in them; others want the same paths soon after."""
 
-TTL_MS = 3_000
+TTL_MS = 5_000
 WAIT_MS = 60_000
 
 
@@ -47,12 +47,15 @@ class Swarm:
     record: Record = field(default_factory=Record)
     killed: dict[str, str] = field(default_factory=dict)
     sessions: set[str] = field(default_factory=set)
+    is_half_done: asyncio.Event = field(default_factory=asyncio.Event)
     done: int = 0
     told: int = 0
+    half: int = 0
     started_s: float = 0.0
 
     async def run(self, pieces: Sequence[Piece], progress: Callable[[], None]) -> None:
         """Return when every piece is done or its worker dead."""
+        self.half = len(pieces) // 2
         by_worker: dict[str, list[Piece]] = defaultdict(list)
         for piece in pieces:
             by_worker[piece.worker].append(piece)
@@ -94,7 +97,7 @@ class Swarm:
                     await self._die(victims[piece.line])
                     return
                 await self._do(agent, piece, wait_ms)
-                self.done += 1
+                self._count_one()
 
     async def _do(self, agent: Agent, piece: Piece, wait_ms: int) -> None:
         """Work under a lease: in line for up to `wait_ms`, or, with 0, asking again as advised."""
@@ -106,6 +109,11 @@ class Swarm:
                 if wait_ms:
                     raise
                 await asyncio.sleep(pause_after_refusal_ms(refused, random.random) / 1_000)
+
+    def _count_one(self) -> None:
+        self.done += 1
+        if self.done >= self.half:
+            self.is_half_done.set()
 
     async def _until(self, at_s: float) -> None:
         await asyncio.sleep(max(0.0, self.started_s + at_s - asyncio.get_running_loop().time()))
@@ -138,7 +146,7 @@ class Swarm:
         victim.process.kill()
         await victim.process.wait()
         self.killed[victim.key.did] = victim.piece.worker
-        self.done += 1
+        self._count_one()
 
 
 @dataclass(frozen=True, slots=True)

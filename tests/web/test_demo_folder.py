@@ -33,12 +33,25 @@ def test_new_empty_and_own_folders_are_taken(tmp_path: Path) -> None:
     assert demo.refusal_of(out) is None, "it is empty now"
     for name in demo.KEPT:
         (out / name).touch()
+    for name, inner in demo.FOLDERS.items():
+        for file in inner:
+            (out / name / file).mkdir(parents=True)
     assert demo.refusal_of(out) is None
 
 
 def test_a_folder_under_one_of_its_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "receipt.json").mkdir()
     assert "'receipt.json'" in str(demo.refusal_of(tmp_path))
+
+
+def test_a_folder_that_only_bears_the_name_of_the_demos_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tiles").mkdir()
+    (tmp_path / "tiles" / "kitchen.jpg").touch()
+    assert "'tiles'" in str(demo.refusal_of(tmp_path))
+    (tmp_path / "tiles" / "kitchen.jpg").unlink()
+    assert demo.refusal_of(tmp_path) is None
+    (tmp_path / "audit").symlink_to(tmp_path / "tiles")
+    assert "'audit'" in str(demo.refusal_of(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "0.09", "100001", "nan", "inf", "fast"])
