@@ -14,12 +14,13 @@ from tests.verifier import maker
 from tests.verifier.judging import audit, faults, of_ledger, pins, remarks
 from tests.verifier.maker import ALICE, BOB, LOG, OPERATOR, ORIGIN, STRANGER, Ledger, b64
 from verifier.keyring import open_keyring
+from verifier.replay.audit import Audit
 from verifier.replay.judged import judge_afar
 from verifier.replay.ledger import check_ledger
 from verifier.replay.once import Once
 from verifier.replay.relations import Relations
 from verifier.replay.source import open_source, tile_path
-from verifier.verdict import Report
+from verifier.verdict import Outcome, Report
 
 WORKED = maker.worked()
 
@@ -507,6 +508,30 @@ def test_a_forged_ledger_does_not_fill_memory_with_complaints() -> None:
     leaves = [b"{}"] * 3_000
     report = judge(rebuilt(leaves))
     assert len(report.findings) <= 1_010
+
+
+def test_no_fault_hides_behind_remarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes his own remarks, by a session with two users say, must not use up the places of what convicts him."""
+    monkeypatch.setattr("verifier.replay.audit.REMARKS_MAX", 2)
+    monkeypatch.setattr("verifier.replay.audit.FINDINGS_MAX", 4)
+    known = Audit(pins(WORKED))
+    for number in range(5):
+        known.say(10, "session_shared", "a remark", number, Outcome.VALID)
+    known.say(9, "type_unknown", "something new", 5, Outcome.INDETERMINATE)
+    for number in range(6, 9):
+        known.say(10, "double_grant", "a fault", number)
+    said = [(finding.seq, finding.code) for finding in known.findings]
+    assert said == [(0, "session_shared"), (1, "session_shared"), (5, "type_unknown"), (6, "double_grant")]
+
+
+def test_decisions_that_failed_are_counted_and_nobody_is_accused() -> None:
+    ledger = maker.opened()
+    failed = {"action": "lease.acquire", "error": "decision_failed", "number": 901}
+    for _ in range(2):
+        ledger.decision("decision.failed", ALICE, "lease.acquire", {"resources": ["lock:a"]}, failed)
+    report = audit(ledger.export(), pins(ledger))
+    assert (report.exit_code, faults(report), report.facts["unexplained"]) == (0, [], 2)
+    assert "decisions that failed, and nobody can say whether they had to: 2" in report.as_text()
 
 
 # --- tile directories ---

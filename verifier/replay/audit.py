@@ -20,6 +20,7 @@ from verifier.replay.witnessed import Witnessed, dispute_faults, record_faults
 from verifier.verdict import Finding, Outcome
 
 FINDINGS_MAX = 1_000  # a forged ledger must not fill memory with complaints
+REMARKS_MAX = 500  # nor hide a fault behind remarks
 ROOTS_MAX = 1_024
 ZEROS = bytes(32)
 _STARTED, _FAILED = map(full_type, ("service.started", "decision.failed"))
@@ -66,7 +67,8 @@ class Audit:
         return None if size > min(seq, self.tree.size) else self.root_at(size)  # a forged seq may lie anywhere
 
     def say(self, step: int, code: str, text: str, seq: int, outcome: Outcome = Outcome.INVALID) -> None:
-        if len(self.findings) < FINDINGS_MAX:
+        places = REMARKS_MAX if outcome is Outcome.VALID else FINDINGS_MAX
+        if len(self.findings) < places:
             self.findings.append(Finding(step, code, outcome, text, seq))
 
     def take(self, entry: Judged) -> None:
