@@ -1,4 +1,4 @@
-// Answers rows [function, argument, …] of standard input with one JSON list: what each function of verify.mjs says.
+// Answers rows [function, argument, …] of standard input with one JSON list: what the functions of verifier/js say.
 import { readFileSync } from "node:fs";
 import * as ladder from "../../verifier/js/ladder.mjs";
 import * as leaf from "../../verifier/js/leaf.mjs";

@@ -110,7 +110,7 @@ def edited_leaf(chance: random.Random, day: Ledger) -> bytes:
 def test_edited_leaves_of_every_type() -> None:
     for seed, day in enumerate((maker.worked(), maker.busy(), maker.staffed())):
         chance = random.Random(seed)
-        assert both_say_the_same(day, [edited_leaf(chance, day) for _ in range(300)]) > 5
+        assert both_say_the_same(day, [edited_leaf(chance, day) for _ in range(150)]) > 5
 
 
 def resigned_body(chance: random.Random, day: Ledger) -> bytes | None:
@@ -133,7 +133,7 @@ def resigned_body(chance: random.Random, day: Ledger) -> bytes | None:
 def test_edited_bodies_that_were_really_signed() -> None:
     for seed, day in enumerate((maker.busy(), maker.staffed())):
         chance = random.Random(seed)
-        receipts = [receipt for _ in range(200) if (receipt := resigned_body(chance, day)) is not None]
+        receipts = [receipt for _ in range(100) if (receipt := resigned_body(chance, day)) is not None]
         assert both_say_the_same(day, receipts) > 3
 
 

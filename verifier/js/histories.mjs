@@ -15,7 +15,7 @@ import {
   parseAnchor,
 } from "./ladder.mjs";
 import { hasExactly, readCheckpoint, readShown, walkLadder } from "./ladder.mjs";
-import { decodeBase64, hex, isObject, leads, leafHash, must, parseJson, same, sha256, utf8 } from "./strict.mjs";
+import { decodeBase64, hex, isObject, leads, leafHash, must, parseJson, sha256, utf8 } from "./strict.mjs";
 
 const EVIDENCE_TYPE = "tallystick/evidence/1";
 export const EVIDENCE_BYTES_MAX = 1_048_576;

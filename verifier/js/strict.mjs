@@ -32,7 +32,7 @@ export const must = (isGood, text, code) => {
 export const utf8 = (text) => new TextEncoder().encode(text);
 export const latin1 = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
 export const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-export const unhex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+const unhex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 export const same = (a, b) => a.length === b.length && a.every((byte, index) => byte === b[index]);
 export const join = (...parts) => Uint8Array.from(parts.flatMap((part) => [...part]));
 
@@ -115,7 +115,7 @@ export function sha256(bytes) {
 // --- strict JSON ----------------------------------------------------------------------------------------------------
 
 export const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-export const SURROGATE = /[\ud800-\udfff]/u; // with u: only those without their other half
+const SURROGATE = /[\ud800-\udfff]/u; // with u: only those without their other half
 
 /** Texts in the order of their code points; JavaScript's own order is that of UTF-16 units. */
 export function byCodePoint(a, b) {
@@ -343,7 +343,7 @@ export function parseVkey(text) {
   return { name, id, kind, publicKey, vkey };
 }
 
-export function partition(text, mark) {
+function partition(text, mark) {
   const at = text.indexOf(mark);
   return at < 0 ? [text, "", ""] : [text.slice(0, at), mark, text.slice(at + mark.length)];
 }
@@ -399,7 +399,7 @@ export const isOnlyMark = (found) => found.length === 1 && found[0];
 
 const EMPTY_ROOT = sha256(new Uint8Array());
 export const leafHash = (bytes) => sha256(join([0], bytes));
-export const nodeHash = (left, right) => sha256(join([1], left, right));
+const nodeHash = (left, right) => sha256(join([1], left, right));
 const bitsOf = (number) => (number === 0n ? 0 : number.toString(2).length);
 
 /** How many levels of a path are not on the tree's right edge, and how many parts a whole path has. */
@@ -584,7 +584,7 @@ export function isQuorumMet(policy, names) {
 
 const DOCUMENT =
   /^tallystick-keys\/v1\norigin ([^\n]+)\ngenesis ([^\n]+)\nversion ([^\n]+)\nprevious ([^\n]+)\n((?:key [^\n]+\n)*)$/;
-export const HASH = /^[0-9a-f]{64}$/;
+const HASH = /^[0-9a-f]{64}$/;
 
 /** The key document in note `bytes`, signed exactly once by `root`. */
 export async function openKeyDocument(bytes, root) {
