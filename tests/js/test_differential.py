@@ -18,6 +18,7 @@ from tests.verifier import maker
 from tests.verifier.key_stories import DISOWNED, HONEST, OLDER, RETIRED, STORIES, THIEVES
 from tests.verifier.maker import Ledger, canonical
 from tests.verifier.test_corpus import run_here
+from tests.verifier.test_every_type import every
 from verifier.keyring import open_keyring
 from verifier.receipt import check_receipt
 
@@ -111,6 +112,18 @@ def test_edited_leaves_of_every_type() -> None:
     for seed, day in enumerate((maker.worked(), maker.busy(), maker.staffed())):
         chance = random.Random(seed)
         assert both_say_the_same(day, [edited_leaf(chance, day) for _ in range(150)]) > 5
+
+
+def test_leaves_of_every_type_plain_and_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each alone in a tree of its own, under a policy: what is compared is what the leaf says, and how it is read."""
+    chance, calls = random.Random(6), []
+    for encoded in (leaf for leaves in every().values() for leaf in leaves[:6]):
+        value = json.loads(encoded)
+        for leaf in (encoded, *(canonical(edit_somewhere(chance, value)) for _ in range(3))):
+            tree = Ledger(leaves=[*[b""] * value["seq"], leaf])
+            files = {"a": canonical(maker.envelope(leaf, tree.proof(value["seq"]))), "policy": maker.policy()}
+            calls.append((["receipt", "a", "--policy", "policy"], files))
+    assert both_come_to_the_same(calls, tmp_path, monkeypatch) > 10
 
 
 def resigned_body(chance: random.Random, day: Ledger) -> bytes | None:

@@ -111,7 +111,7 @@ def test_hashes_and_moments() -> None:
 
 def test_names_beyond_ascii_are_judged_alike_where_both_know_the_characters() -> None:
     """What is unassigned here may be assigned in Node's newer tables: such names are left out."""
-    chance, names = random.Random(4), []
+    chance, names = random.Random(4), list[str]()
     while len(names) < 3_000:
         letters = [chr(chance.choice((chance.randrange(0x80, 0x3000), chance.randrange(0x11_0000)))) for _ in range(3)]
         name = "repo:a" + "".join(letters)
