@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from base64 import b64decode
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from tests.system.process import ROOT, free_port, until
 
 README = (ROOT / "README.md").read_text("utf-8")
-DEFAULT_PORT = "8420"
+DEFAULT_PORT, DEFAULT_WITNESS_PORT = "8420", "8430"
 
 
 def blocks() -> list[str]:
@@ -30,23 +31,69 @@ def shell(tmp_path: Path) -> Iterator[dict[str, object]]:
 
 
 def test_the_commands_of_the_readme_do_what_they_say(shell: dict[str, object], tmp_path: Path) -> None:
-    port = str(free_port())
-    serve, *rest = [block.replace(DEFAULT_PORT, port) for block in blocks()]
-    assert serve.startswith("tallystick serve --dev"), "the first block starts the gateway"
-    command = f"exec {serve.strip()} --listen 127.0.0.1:{port} --metrics-port 0"
-    with (tmp_path / "serve.log").open("wb") as log:
-        gateway = subprocess.Popen(["bash", "-c", command], stdout=log, stderr=log, **shell)  # type: ignore[call-overload]  # cwd, env
-    try:
-        until(lambda: answers(f"http://127.0.0.1:{port}/readyz"), gateway, tmp_path / "serve.log")
-        outputs = [run(block, shell) for block in rest]
-    finally:
-        gateway.send_signal(signal.SIGTERM)
-        assert gateway.wait(30) == 0
+    ports = {DEFAULT_PORT: str(free_port()), DEFAULT_WITNESS_PORT: str(free_port())}
+    told = [re.sub("|".join(ports), lambda found: ports[found[0]], block) for block in blocks()]
+    assert told[0].startswith("tallystick serve --dev"), "the first block starts the gateway"
+    outputs = []
+    with Servers(shell, tmp_path, ports) as servers:
+        for block in told:
+            *commands, last = block.strip().split("\n")
+            if last.startswith(("tallystick serve", "tallystick witness serve")):  # in a terminal of its own
+                servers.stop(last)
+                outputs.append(run("\n".join(commands), shell))
+                servers.start(last)
+            else:
+                outputs.append(run(block, shell))
     check_ledger(shell)
     assert any("VALID" in output and "held from" in output for output in outputs), outputs
     assert any(re.search(r"^token [0-9]{16}$", output, re.M) for output in outputs), outputs
     assert any("Given back: leases 1, places in line 0." in output for output in outputs), outputs
     assert any('"custody":"gateway"' in leaf for output in outputs for leaf in leaves_in(output)), outputs
+    assert sum("level: witnessed 1/1" in output for output in outputs) == 2, "before and after the key was changed"
+    assert any("A and B are of one history" in output for output in outputs), outputs
+    assert any(re.search(r"the log key \S+ is retired$", output, re.M) for output in outputs), outputs
+
+
+class Servers:
+    """What the page starts in terminals of their own; each is stopped with SIGTERM, and must end well."""
+
+    def __init__(self, shell: dict[str, object], folder: Path, ports: dict[str, str]) -> None:
+        self._shell, self._folder = shell, folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        gateway, witness = ports.values()
+        self._options = {
+            "tallystick serve": (
+                f"--listen 127.0.0.1:{gateway} --metrics-port 0",
+                f"http://127.0.0.1:{gateway}/readyz",
+            ),
+            "tallystick witness": (f"--listen 127.0.0.1:{witness}", f"http://127.0.0.1:{witness}/"),
+        }
+
+    def __enter__(self) -> "Servers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for command in (*self._running,):
+            self.stop(command)
+
+    def start(self, command: str) -> None:
+        name = self._name(command)
+        options, url = self._options[name]
+        log = self._folder / f"{name.split()[1]}.log"
+        with log.open("ab") as output:
+            words = ["bash", "-c", f"exec {command} {options}"]
+            process = subprocess.Popen(words, stdout=output, stderr=output, **self._shell)  # type: ignore[call-overload]  # cwd, env
+        self._running[name] = process
+        until(lambda: answers(url), process, log)
+
+    def stop(self, command: str) -> None:
+        process = self._running.pop(self._name(command), None)
+        if process is not None:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+    def _name(self, command: str) -> str:
+        return " ".join(command.split()[:2])
 
 
 def test_one_changed_byte_is_refused_with_exit_code_1(shell: dict[str, object], tmp_path: Path) -> None:
@@ -87,5 +134,7 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2):
             return True
+    except urllib.error.HTTPError as error:
+        return error.code == 404  # a witness has nothing at its root
     except OSError:
         return False
