@@ -24,13 +24,17 @@ def short() -> House:
 
 @dataclass(frozen=True)
 class Limit:
-    """`tell` changes the honest ledger of `story` in a way that the auditor of that ledger alone can't call wrong."""
+    """`tell` changes the honest ledger of `story` in a way that the auditor of that ledger alone can't call wrong.
+
+    `fact` is a figure of the report that grows by it, with its value; most leave none.
+    """
 
     name: str
     did: str
     shown_by: str
     story: Story
     tell: Callable[[Telling], object]
+    fact: tuple[str, int] | None = None
 
 
 def _failed(t: Telling) -> int:
@@ -78,14 +82,16 @@ def _promised(t: Telling) -> None:
 
 LIMITS = (
     Limit("failure made up", "It told B that it could not decide, where it had to grant.",
-          "each report counts such entries (`unexplained`); B has the receipt of each", working, _failed),
+          "each report counts such entries (`unexplained`); B has the receipt of each", working, _failed,
+          ("unexplained", 1)),
     Limit("request ignored", "It never answered B.", "B, who got no answer, and nobody else", working, _ignored),
     Limit("request kept back", "It decided C's request a minute late, within its window.",
           "C, who waited; the window is C's own choice", working, _kept_back),
     Limit("order of arrival", "It decided D before C, who had come first.", "nothing: the order is the gateway's word",
           working, _reordered),
     Limit("expiry written late", "It wrote an expiry fifty seconds after the end, when nothing touched the names.",
-          "whoever asks for them: then it must come first", ran_out, _swept_late),
+          "each report tells the slowest end (`slowestEndMs`); whoever asks for the names: then it must come first",
+          ran_out, _swept_late, ("slowestEndMs", 50_000)),
     Limit("expiry never written", "It never wrote the expiry, so that A paid no trust for it.",
           "whoever asks for the names: then it must come first", short, _never_ended),
     Limit("durability promised", "It called every entry replicated.", "nothing: how entries are kept is its word",

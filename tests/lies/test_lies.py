@@ -146,6 +146,7 @@ def test_what_no_entry_shows_passes_and_is_told_of(limit: Limit, tmp_path: Path)
     exit_code, report = audit(tmp_path, telling)
     assert (exit_code, findings(report)) == (0, [])
     assert "decisions_not_redecided" in [finding["code"] for finding in report["findings"]]
+    assert limit.fact is None or limit.fact in report["facts"].items()
 
 
 def check(
