@@ -264,3 +264,18 @@ async def test_a_disk_that_fails_for_a_moment_is_no_damage(tmp_path: Path, monke
         child._round()
     assert child._round() is None and child._auditor is not None and child._auditor.size >= 3
     reader.close()
+
+
+@pytest.mark.system
+@pytest.mark.serial
+def test_the_child_of_a_killed_gateway_ends_too(tmp_path: Path) -> None:
+    with Gateway(tmp_path / "data") as gateway:
+        deadline_s = time.monotonic() + SECONDS_MAX
+        while not (children := _children(gateway.process.pid)):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        gateway.kill()
+        (child,) = children
+        while Path(f"/proc/{child}").exists():
+            assert time.monotonic() < deadline_s, "it audits for nobody"
+            time.sleep(0.1)
