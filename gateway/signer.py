@@ -146,7 +146,7 @@ class Signer:
     def _key(self, key: VerifierKey) -> SigningKey:
         found = self._private.get(key)
         if found is None:
-            raise Fatal(f"the private key of {key.vkey} is not there, and is needed to sign; bring it back to keys/")
+            raise Fatal(f"the private key of {key.vkey} is needed to sign; restore its file, bring it back to keys/")
         return found
 
     def _vkey(self, purpose: str, key: SigningKey) -> VerifierKey:
