@@ -6,9 +6,12 @@ All that it writes then fits together, as a careful liar would have it, and the 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from gateway.core.append import Batch
@@ -51,11 +54,13 @@ def honest() -> Recorded:
     return house
 
 
-def again(dice: Random) -> Recorded:
-    """Live through the same day, with one record falsified before some request of it."""
-    house, at = Recorded(), dice.randrange(10, len(honest().runs))
-    for number, (t_ms, asks, how) in enumerate(honest().runs):
-        if number == at:
+def again(dice: Random | None = None, numbers: Mapping[str, int] = MappingProxyType({})) -> Recorded:
+    """Live through the same day, by other parameters than entry 0's, or with one record falsified at some time."""
+    house, runs = Recorded(), honest().runs
+    house.parameters = replace(house.parameters, **numbers)
+    at = len(runs) if dice is None else dice.randrange(10, len(runs))
+    for number, (t_ms, asks, how) in enumerate(runs):
+        if number == at and dice is not None:
             _falsify(house, dice)
         epoch = {} if "epoch" not in how or house.head is None else {"epoch": house.head.epoch + 1}
         house.run(t_ms, *asks, **how | epoch)
@@ -110,9 +115,7 @@ def exit_code(house: House, folder: Path) -> int:
 
 
 def test_the_day_that_is_lived_again_is_the_same(tmp_path: Path) -> None:
-    house = Recorded()
-    for t_ms, asks, how in honest().runs:
-        house.run(t_ms, *asks, **how)
+    house = again()
     assert entries(house) == entries(honest())
     assert exit_code(house, tmp_path) == 0
 
@@ -127,3 +130,16 @@ def test_what_a_false_belief_changes_is_found(tmp_path: Path) -> None:
         assert code in (1, 3) or is_within_its_word(house), f"seed {seed}"
         found += code == 1
     assert found >= FOUND_MIN
+
+
+def test_a_parameter_that_no_entry_names_is_found_by_what_is_decided_by_it(tmp_path: Path) -> None:
+    """Every number of entry 0 in turn is taken for 1. Those that no decision of the day depends on change nothing."""
+    found = []
+    for field in fields(honest().parameters):
+        house = again(numbers={field.name: 1})
+        if entries(house) == entries(honest()):
+            continue
+        code = exit_code(house, tmp_path)
+        assert code == 1 or is_within_its_word(house), field.name
+        found += [field.name] if code == 1 else []
+    assert len(found) >= 15
