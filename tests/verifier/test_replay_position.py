@@ -270,6 +270,21 @@ def test_damaged_nodes_are_refused_and_accuse_nobody(tmp_path: Path) -> None:
         audit(DAY, 8, tmp_path)
 
 
+def test_an_anchor_is_not_called_wrong_by_a_damaged_node(tmp_path: Path) -> None:
+    """The root of size 5 needs leaf 4, which the root of size 8 does not."""
+    ledger = maker.worked()
+    del ledger.leaves[8:]
+    audit(ledger, 8, tmp_path)
+    ledger.grant(BOB, "lock:old", anchor_size=5)
+    nodes = tmp_path / "state/nodes"
+    place = (2 * 4 - 1) * 32  # four leaves come before it, and three nodes over them
+    assert nodes.read_bytes()[place : place + 32] == maker.leaf_hash(ledger.leaves[4])
+    nodes.write_bytes(nodes.read_bytes()[:place] + bytes(32) + nodes.read_bytes()[place + 32 :])
+    report = audit(ledger, 9, tmp_path)
+    assert (report.exit_code, [f.code for f in report.findings]) == (2, ["unreadable"])
+    assert "the file of tree nodes is damaged" in report.findings[0].text
+
+
 class Bomb:
     """Asks for something to be called when it is read."""
 
@@ -313,6 +328,16 @@ def test_a_position_that_somebody_made_up_executes_nothing(name: str, tmp_path: 
     refusal(audit(DAY, len(DAY.leaves), tmp_path))
     assert not marker.exists()
     assert {kept: dict(vars(kept)) for kept in KEPT_CLASSES} == before
+
+
+def test_a_position_that_changes_a_class_on_the_way_is_refused(tmp_path: Path) -> None:
+    """The rest of it is as an audit wrote it, so nothing but the change gives it away."""
+    path, head, payload = saved(tmp_path)
+    change = b"cverifier.replay.state\nState\nN}\x8c\x07is_livecverifier.replay.things\nAsk\ns\x86b0"
+    sealed(path, head, b"\x80\x05" + change + payload[2:])
+    before = State.is_live
+    assert "does not hold what an audit knows" in refusal(audit(DAY, len(DAY.leaves), tmp_path))
+    assert State.is_live is before
 
 
 def test_a_position_that_is_no_state_of_an_audit_ends_in_a_sentence(tmp_path: Path) -> None:
