@@ -260,3 +260,21 @@ def test_edited_envelopes_and_proofs() -> None:
         )
         receipts.append(canonical({**envelope, "proof": "\n".join(lines)}))
     assert both_say_the_same(day, receipts) > 10
+
+
+def test_texts_made_to_exhaust_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long strings, many escapes, unclosed brackets, endless lines: a verdict, and soon."""
+    whole = '{"payloadType":"application/vnd.tallystick.leaf.v1+json","payload":"%s","signatures":[],"proof":"%s"}'
+    texts = [
+        whole % ("A" * 261_000, ""),
+        whole % ("", "c2sp.org/tlog-proof@v1\\nindex 0\\n" + "AAAA\\n" * 10_000),
+        '{"payload":"' + "\\u0041" * 43_000 + '"}',
+        '{"payload":"' + "\\\\" * 130_000,
+        "[" * 262_000,
+        '{"a":' * 40_000,
+        " " * 262_000 + "{",
+    ]
+    policies = [b"\n" * 65_536, b"a" * 65_536, b"#" * 65_535 + b"\n", b"log " * 16_000 + b"\n"]
+    calls = [(["receipt", "a", "--policy", "p"], {"a": text.encode(), "p": maker.policy()}) for text in texts]
+    calls += [(["receipt", "a", "--policy", "p"], {"a": DAY.receipt(5), "p": policy}) for policy in policies]
+    assert both_come_to_the_same(calls, tmp_path, monkeypatch) >= 3
