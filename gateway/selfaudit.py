@@ -118,7 +118,10 @@ class SelfAudit:
         pause_s = 1.0
         while self.damage is None:
             began_s = monotonic()
-            await self._follow()
+            try:
+                await self._follow()
+            except OSError as error:  # no more processes, no more memory: nothing that the ledger is to blame for
+                _log.warning("the process of the self-audit can't be started: %s", error.strerror)
             if self.damage is None:
                 pause_s = 1.0 if monotonic() - began_s > STEADY_SECONDS else pause_s
                 self.restarts += 1
@@ -158,7 +161,10 @@ class SelfAudit:
             "this ledger is damaged, and nothing is granted any more: keep the files, run `tallystick ledger fsck`",
             extra={"fields": fields},
         )
-        Marker(self.data).write(self.damage)
+        try:
+            Marker(self.data).write(self.damage)
+        except OSError as error:
+            _log.critical("the mark of the damage can't be written, and a restart would forget it: %s", error.strerror)
 
 
 # -- the child's side --------------------------------------------------------------------------------------------------

@@ -266,6 +266,28 @@ async def test_a_disk_that_fails_for_a_moment_is_no_damage(tmp_path: Path, monke
     reader.close()
 
 
+async def test_what_the_machine_refuses_is_tried_again_and_a_mark_that_fails_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, honest, failures = make(tmp_path / "data"), asyncio.create_subprocess_exec, [OSError(11, "too many")]
+
+    async def failing(*command: str, **options: object) -> asyncio.subprocess.Process:
+        if failures:
+            raise failures.pop()
+        return await honest(*command, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", failing)
+    async with world(tmp_path / "data", made, self_audit=False) as place, audited(place) as audit:
+        await place.acquire("a", "lock:x")
+        await until(lambda: audit.size >= 2)
+        assert audit.restarts == 1 and "can't be started" in caplog.text
+        (place.folder / "audit" / "damaged.json.new").mkdir()
+        change_entry(place.folder, 1, b"isClean", b"isclean")
+        await until(lambda: audit.damage is not None)
+        assert (await place.acquire("a", "lock:y")).json["code"] == "ledger_damaged"
+        await until(lambda: "can't be written" in caplog.text)
+
+
 @pytest.mark.system
 @pytest.mark.serial
 def test_the_child_of_a_killed_gateway_ends_too(tmp_path: Path) -> None:
