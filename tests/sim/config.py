@@ -73,6 +73,28 @@ COMPANY_FAULTS: dict[str, float] = {
     "api_keys": 0.6,
     "close": 0.4,
 }
+# What only happens where the keys of the gateway change.
+KEY_FAULTS: dict[str, float] = {
+    # the keeper of the root, for each occasion
+    "rotate": 0.7,
+    "disown": 0.4,
+    "odd_key": 0.7,
+    # for each batch that has an entry about a key
+    "key_lost": 0.3,
+    "key_kept": 0.4,
+    "key_kill": 0.5,  # between commit and signing
+    # for each start: a private key in force is not there
+    "lacking": 0.3,
+}
+# What only happens where there are witnesses, for each message, or each occasion of the director.
+WITNESS_FAULTS: dict[str, float] = {
+    "witness_drop": 0.2,
+    "witness_slow": 0.3,
+    "witness_down": 0.5,
+    "stay_older": 0.8,
+}
+KEYS_SHARE = 0.25  # of the worlds
+WITNESS_SHARE = 0.25
 COMPANY_SHARE = 0.6  # of the worlds
 HECTIC_SHARE = 0.2  # of those
 FORGETLESS_SHARE = 0.04  # of those too
@@ -118,6 +140,12 @@ class Config:
     trial_names: int = 0  # so many names there are for the agent on trial; without any there is no such agent
     is_custodial: bool = False  # the last agent's key is the gateway's
     due_max: int = 256  # so many ends a batch writes before it goes on to commands
+    is_rotating: bool = False  # the gateway's keys change
+    promised: tuple[str, ...] = ()  # purposes whose next key entry 0 commits to
+    witnesses: int = 0  # so many honest ones
+    liars: int = 0
+    witness_offsets_ms: tuple[int, ...] = (0, 0, 0)
+    witness_entry_ms: int = 10_000
 
     def but(self, **changes: object) -> Config:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -161,7 +189,33 @@ def draw(seed: int) -> Config:
     )
     config = _crowded(rng, config) if rng.random() < CROWDED_SHARE else config
     rng = Random(f"company {seed}")
-    return _company(rng, config) if rng.random() < COMPANY_SHARE else config
+    config = _company(rng, config) if rng.random() < COMPANY_SHARE else config
+    rng = Random(f"keys {seed}")
+    config = _rotating(rng, config) if rng.random() < KEYS_SHARE else config
+    return _watched(rng, config) if rng.random() < WITNESS_SHARE else config
+
+
+def _rotating(rng: Random, config: Config) -> Config:
+    """Let the keys of the gateway come and go."""
+    faults = {name: rng.uniform(most / 4, most) for name, most in KEY_FAULTS.items() if rng.random() < 0.6}
+    faults["rotate"] = faults.get("rotate", KEY_FAULTS["rotate"])
+    promised = tuple(purpose for purpose in ("log", "receipt") if rng.random() < 0.7)
+    return config.but(faults=config.faults | faults, is_rotating=True, promised=promised)
+
+
+def _watched(rng: Random, config: Config) -> Config:
+    """Let there be witnesses. Two gateways on one store are left out: one that was overtaken would take what its
+    witnesses have seen of the other for a second history."""
+    faults = {name: rng.uniform(most / 4, most) for name, most in WITNESS_FAULTS.items() if rng.random() < 0.6}
+    kept = {name: share for name, share in config.faults.items() if name != "second_node"}
+    if not config.is_replicated and rng.random() < 0.5:
+        kept |= {"older_file": 0.5, "kill": 0.4}
+        faults["stay_older"] = WITNESS_FAULTS["stay_older"]
+    return config.but(
+        faults=kept | faults, witnesses=rng.choice([1, 3, 3]), liars=rng.choice([0, 1]),
+        witness_offsets_ms=tuple(rng.randint(-3_000, 3_000) for _ in range(3)),
+        witness_entry_ms=rng.choice([1_000, 10_000]), duration_ms=60_000,
+    )  # fmt: skip
 
 
 def _company(rng: Random, config: Config) -> Config:

@@ -156,7 +156,8 @@ class Connection(MemoryStore):
 
     def commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
         database = self._database
-        if database.is_failing or database.chance("lost"):
+        is_key = any(b'"type":"tallystick/key.' in leaf for leaf in batch.leaves)
+        if database.is_failing or database.chance("lost") or (is_key and database.chance("key_lost")):
             raise Unknown("the connection broke before the commit")
         if database.chance("busy"):
             raise Busy("disk full")
@@ -165,7 +166,7 @@ class Connection(MemoryStore):
             database.write(batch, self, is_durable=False)
             raise Unknown("cancelled while waiting for the stand-by")
         database.write(batch, self, is_durable=True)
-        if database.chance("kept"):
+        if database.chance("kept") or (is_key and database.chance("key_kept")):
             raise Unknown("the connection broke after the commit")
 
     def write(self, batch: StoredBatch) -> None:

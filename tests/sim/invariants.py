@@ -24,8 +24,8 @@ import orjson
 
 from tests.sim.book import Book, Delay, Ended, Lease, Ticket, Trust, Violation
 from tests.sim.names import allowed, scheme_of
-from tests.sim.people import People
 from tests.sim.refusals import REASON, demand, is_weaker
+from tests.sim.vault import Vault
 
 Leaf = dict[str, Any]
 STEP_MS = 2_000  # how far log time may run ahead of elapsed time
@@ -49,7 +49,7 @@ class Roots:
         self.at.append(root)
 
 
-class Checker(People):
+class Checker(Vault):
     """Told of every durable batch, in order. `due_max`: so many ends a batch writes before it goes on to commands."""
 
     def __init__(self, due_max: int = 256) -> None:
@@ -67,6 +67,7 @@ class Checker(People):
         self.delays_gone = 0
         self.slack_ms = 0  # how much sooner than STEP_MS a lease may end, because clocks were set
         self._last_hash = b"\x00" * 32
+        self.entering = b""  # the leaf that is looked at
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
@@ -109,6 +110,7 @@ class Checker(People):
         handler: Callable[[Leaf], None] | None = getattr(self, "on_" + kind.replace(".", "_"), None)
         demand(handler, "I13", f"entry {seq} is of unknown type {kind}")
         assert handler is not None
+        self.entering = raw
         handler(leaf)
         self.ends(leaf, kind)
         self._last_hash = sha256(raw).digest()
@@ -172,6 +174,7 @@ class Checker(People):
 
     def on_ledger_opened(self, leaf: Leaf) -> None:
         self.book = Book(leaf["parameters"], list(leaf["operators"]), leaf["timeMs"], leaf["enroller"])
+        self.open_vault(leaf, self.entering)
 
     def on_service_started(self, leaf: Leaf) -> None:
         last = self.leaves[-1]["timeMs"]

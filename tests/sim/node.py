@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gateway.actions import ACTIONS
 from gateway.core.intake import intake
 from gateway.errors import Busy, Fatal
-from gateway.ledger.history import Answer
+from gateway.ledger.cosigned import open_own
+from gateway.ledger.history import Answer, kept_cosigned
 from gateway.ledger.sequencer import Sequencer
+from gateway.ledger.witness import Pace, Witnessing
+from gateway.ledger.witness_start import check_clock, check_sightings, look_around
 from gateway.service import Answered, Desk, Limiter
 from gateway.web.limits import Buckets
+from gateway.web.reads import root_at
 from tests.core.requests import AUTHORITIES, ORIGIN
 from tests.sim.engine import Connection
+from tests.sim.witnesses import Wire, tree_of
+from verifier.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from tests.sim.client import Letter
@@ -28,6 +34,7 @@ T = TypeVar("T")
 Reply = Answered | Exception
 BOOT_MS = 1_000_000
 ACCEPT_CLOCK_AFTER = 3  # failed starts, then a person has looked at the clock
+WITNESS_TIMEOUT_MS, WITNESS_REFRESH_MS = 2_000, 30_000
 
 
 class MachineClock:
@@ -115,19 +122,24 @@ class Process:
         self._handlers: dict[asyncio.Task[None], None] = {}
         self.store: Connection = simulation.database.connect()
         self.store.decided = lambda: (self.thread.handed_over_ms, number)
+        self.signer = simulation.new_signer(number)
+        self.is_clock_accepted = node.failed_starts >= ACCEPT_CLOCK_AFTER
+        self.witnessing: Witnessing | None = None
+        self._watch_task: asyncio.Task[None] | None = None
         self.sequencer = Sequencer(
             self.store,
-            simulation.signer,
+            self.signer,
             node.clock,
             simulation.config.parameters,
             origin=ORIGIN,
             genesis=simulation.genesis,
-            is_clock_accepted=node.failed_starts >= ACCEPT_CLOCK_AFTER,
+            is_clock_accepted=self.is_clock_accepted,
         )
         self.thread = Thread(simulation)
         self.sequencer._thread = self.thread  # type: ignore[assignment]
         self.since_ms = self.ready_ms = simulation.loop.now_ms
-        self.desk = Desk(self.sequencer, simulation.ledger, self._limiter(), None)
+        room = simulation.room(self.signer)
+        self.desk = Desk(self.sequencer, simulation.ledger, self._limiter(), None, room)
         self._start: asyncio.Task[None] | None = None
 
     def _limiter(self) -> Limiter:
@@ -140,10 +152,48 @@ class Process:
 
     async def start(self) -> None:
         """Start, or raise what the sequencer raises; CancelledError when it was killed meanwhile."""
-        self._start = asyncio.get_running_loop().create_task(self.sequencer.start())
+        self._start = asyncio.get_running_loop().create_task(self._begin())
         await self._start
         self.ready_ms = self._simulation.loop.now_ms
         asyncio.get_running_loop().create_task(self._watch())
+
+    async def _begin(self) -> None:
+        """Ask the witnesses, then open the ledger, then let them see more: as the gateway does it."""
+        witnesses = self._simulation.witnesses
+        if witnesses is None:
+            return await self.sequencer.start()
+        wire = Wire(self._simulation, self._simulation.witnessed_by)
+        head, signer = self.store.load().head, self.signer
+        signer.heed_store(self.store)
+        seen = await look_around(witnesses, ORIGIN, wire, signer.own_keys, WITNESS_TIMEOUT_MS)
+        assert head is not None, "there is a ledger"
+        check_sightings(witnesses, seen, head.size, lambda size: root_at(self.store, size), True)
+        shown = {one.witness.name: one.checkpoint for one in seen if one.checkpoint is not None}
+        kept = open_own(kept_cosigned(self.store) or b"", ORIGIN, signer.own_keys)
+        known = [*shown.values(), *([] if kept is None else [kept])]
+        check_clock(witnesses, known, self.node.clock.now_ms(), is_accepted=self.is_clock_accepted)
+        await self.sequencer.start()
+        pace = Pace(
+            WITNESS_REFRESH_MS, self._simulation.config.witness_entry_ms, WITNESS_TIMEOUT_MS,
+            self._simulation.config.parameters.witness_ms,
+        )  # fmt: skip
+        self.witnessing = Witnessing(
+            self.sequencer, ORIGIN, witnesses, web=wire, tree=tree_of(self.store), clock=self.node.clock, pace=pace,
+            own_keys=signer.own_keys,
+        )  # fmt: skip
+        await self.witnessing.start(self.sequencer.cosigned, {name: one.size for name, one in shown.items()})
+        self._tell_cosigned()
+        self._watch_task = asyncio.get_running_loop().create_task(self.witnessing.run())
+
+    def _tell_cosigned(self) -> None:
+        """Let the world hear of each note that a quorum has cosigned, as it is kept."""
+        keep = self.sequencer.keep_cosigned
+
+        def told(note: bytes, checkpoint: Checkpoint) -> None:
+            self._simulation.cosigns(note, checkpoint)
+            keep(note, checkpoint)
+
+        self.sequencer.keep_cosigned = told  # type: ignore[method-assign]
 
     async def _watch(self) -> None:
         await self.sequencer.failed.wait()
@@ -158,12 +208,15 @@ class Process:
         self.is_dead = True
         self.thread.kill()
         started = [self._start] if self._start is not None else []
-        for task in (*started, *self.sequencer._tasks, *self._handlers):
+        watching = [self._watch_task] if self._watch_task is not None else []
+        for task in (*started, *watching, *self.sequencer._tasks, *self._handlers):
             task.cancel()
         self.gone.set()
 
     async def stop(self) -> None:
         """End as a supervisor asks for it: drain, keep, close."""
+        if self._watch_task is not None:
+            self._watch_task.cancel()
         await self.sequencer.stop()
         self.is_dead = True
         self.gone.set()
@@ -231,6 +284,8 @@ class Node:
             self.process = None
             return False
         self.failed_starts = 0
+        simulation.must(not process.signer.lacking, "start", "a start without a private key that is in force")
+        simulation.must(not simulation.is_surely_older, "start", "an older copy was started behind its witnesses")
         simulation.say(self.name, "started", simulation.database.disk.head.size)  # type: ignore[union-attr]
         return True
 

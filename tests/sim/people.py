@@ -24,11 +24,12 @@ ACTIONS = {
     "operators": "operator.add", "operators/remove": "operator.remove", "agents": "agent.add",
     "agents/remove": "agent.remove", "apikeys": "apikey.issue", "apikeys/revoke": "apikey.revoke",
     "sessions": "session.open", "sessions/beat": "session.beat", "sessions/close": "session.close",
+    "keys/announce": "key.announce", "keys/retire": "key.retire", "keys/compromise": "key.compromise",
 }  # fmt: skip
 # What an operator may sign as such.
 OFFICE = {
     "lease.transfer", "lease.break", "scheme.set", "operator.add", "operator.remove", "agent.add", "agent.remove",
-    "apikey.issue", "apikey.revoke", "session.close",
+    "apikey.issue", "apikey.revoke", "session.close", "key.announce", "key.retire", "key.compromise",
 }  # fmt: skip
 VERBS = {
     "lease.acquire": "lease", "lease.renew": "lease", "lease.release": "lease", "lease.accept": "lease",

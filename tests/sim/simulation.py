@@ -11,9 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from gateway.client.batch import cut_batch
@@ -27,9 +25,9 @@ from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.live import Live
 from gateway.ledger.tree import EMPTY_EDGE, Growth
 from gateway.service import Answered, Ledger
-from gateway.signer import Signer
+from gateway.signer import Signer, key_name
 from gateway.store.contract import StoredBatch, StoredHead
-from keys.forms import root_vkey, signed_key_document
+from keys.forms import root_vkey
 from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN
 from tests.sim.agent import Agent, digest_of
 from tests.sim.book import Violation
@@ -40,23 +38,32 @@ from tests.sim.config import Config, draw
 from tests.sim.engine import Connection, Database
 from tests.sim.guard import Guard
 from tests.sim.invariants import Checker
+from tests.sim.judge import judge
+from tests.sim.keeper import Keeper, Room
 from tests.sim.loop import VirtualLoop
 from tests.sim.node import MachineClock, Node, Process, Reply
 from tests.sim.office import Enroller, Operator
 from tests.sim.reader import check_picture
-from verifier.checkpoint import checkpoint_text, parse_checkpoint
+from tests.sim.telling import Telling
+from tests.sim.witnesses import Witness, policy_of
+from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.entries import ZERO_HASH
-from verifier.keyring import KeyDocument, Keyring, open_keyring
+from verifier.keyring import KeyDocument, KeyLine
 from verifier.merkle import leaf_hash
+from verifier.note import Note, make_vkey
 from verifier.receipt import check_receipt
-from verifier.replay.ledger import check_ledger
 
 LINES_KEPT = 60
 DOWN_S = 20  # how long a machine is away at most
 WAKE_S = 7  # a slow engine takes six of them
 LATE_MS = 100  # an engine's calls take some ms each
 HINDERED_MS = {"slow": 7_000}  # how long after a fault its traces may last; any other is over when it has happened
-HINDERING = frozenset({"busy", "lost", "kept", "unreplicated", "lock_busy", "load_busy", "keep_fails", "slow"})
+HINDERING = frozenset(
+    (
+        "busy", "lost", "kept", "unreplicated", "lock_busy", "load_busy", "keep_fails", "slow", "key_lost", "key_kept",
+        "witness_slow",
+    )
+)  # fmt: skip
 WORKERS_MAX = 5  # sessions at a time
 QUIET_S = 25  # how long everybody may take to finish when nothing fails any more
 
@@ -116,22 +123,6 @@ class Network:
         node.process.handle(letter, respond, may_leave=simulation.chance("leave"))
 
 
-class Witnessed(Signer):
-    """Signs like any other, and says so first: `text` is None for a leaf, `leaf` for a checkpoint."""
-
-    def __init__(self, log: Any, receipt: Any, seal: Any, tell: Callable[[str | None, bytes], None]) -> None:
-        super().__init__(ORIGIN, log=(log,), receipt=(receipt,), seal=seal)
-        self._tell = tell
-
-    def sign_checkpoint(self, size: int, root: bytes) -> bytes:
-        self._tell(checkpoint_text(ORIGIN, size, root), b"")
-        return super().sign_checkpoint(size, root)
-
-    def sign_leaf(self, seq: int, leaf: bytes) -> bytes:
-        self._tell(None, leaf)
-        return super().sign_leaf(seq, leaf)
-
-
 class Simulation:
     """The world of one seed."""
 
@@ -155,8 +146,14 @@ class Simulation:
         self.checker = Checker(config.due_max)
         self.checker.slack_ms = self._slack_ms()
         self.database = Database(self, self.rng, self._committed, is_replicated=config.is_replicated)
-        self.signer = Witnessed(self.key("log"), self.key("receipt"), self.key("seal"), self._signs)
-        self.keyring: Keyring
+        self.folder = {"log": ["log"], "receipt": ["receipt"]}  # the names of the private keys that are there
+        self.witnessed_by = self._witnesses()
+        self.witnesses = policy_of(self.witnessed_by, config.witnesses // 2 + 1) if self.witnessed_by else None
+        self.checker.policy = None if self.witnesses is None else self.witnesses.policy
+        self.cosigned: list[tuple[int, bytes, bytes]] = []  # size, root, note: what a quorum cosigned, as it came
+        self.signed_size = 0  # of the largest checkpoint signed
+        self.is_surely_older = False  # the file in place ends before what the quorum has seen
+        self.keeper = Keeper(self)
         self.genesis = self._open()
         self.ledger = Ledger(
             ORIGIN, self.genesis, AUTHORITIES, (self.key("op").did,), self.key("enroller").did, True, False,
@@ -221,11 +218,15 @@ class Simulation:
 
     def _open(self) -> bytes:
         """Write entry 0, as `tallystick init` does; return its leaf hash."""
-        lines = self.signer.lines
+        lines = tuple(
+            KeyLine(purpose, make_vkey(key_name(ORIGIN, purpose), self.key(purpose).public_key))
+            for purpose in ("log", "receipt")
+        )
         root = root_vkey(ORIGIN, self.key("root").public_key).vkey
         opening = Opening(
             root, tuple(sorted(line.text for line in lines)), (self.key("op").did,), self.key("enroller").did,
             tuple(sorted(AUTHORITIES)), True, False, "14.0.0", self.config.parameters,
+            {purpose: self.keeper.promise(purpose) for purpose in self.config.promised},
         )  # fmt: skip
         batch = build_batch(
             Live(), (), None, batch_id="opening", t_ms=self.start_ms, epoch=0,
@@ -237,9 +238,43 @@ class Simulation:
         head = StoredHead(1, growth.root, batch.head.prev_hash, self.start_ms, 0, batch.batch_id)
         changes = tuple((key, encode_record(record) if record else None, due) for key, record, due in batch.changes)
         self.database.connect().commit(StoredBatch(head, batch.leaves, growth.hashes, changes), None)
-        document = KeyDocument(ORIGIN, growth.root, 1, None, lines)
-        self.keyring = open_keyring(root=root, document=signed_key_document(document, self.key("root")))
+        self.keeper.open(KeyDocument(ORIGIN, growth.root, 1, None, lines))
         return growth.root
+
+    def _witnesses(self) -> list[Witness]:
+        offsets_ms = self.config.witness_offsets_ms
+        names = ("north", "south", "west")[: self.config.witnesses]
+        honest = [Witness(self, name, at_ms, lies=False) for name, at_ms in zip(names, offsets_ms, strict=False)]
+        return [*honest, *(Witness(self, f"liar{at}", 0, lies=True) for at in range(self.config.liars))]
+
+    # -- the gateway's keys -------------------------------------------------------------------------------------------
+
+    def new_signer(self, number: int) -> Telling:
+        """Return the signer of a new process, with what lies in the folder; seldom a key in force is missing."""
+        newest = [key.vkey for key in self.checker.signing if key.ended_seq is None and key.announced_seq]
+        lacking = newest[-1] if newest and self.chance("lacking") else ""
+        return Telling(self, lacking)
+
+    def room(self, signer: Signer) -> Room:
+        return Room(self, signer)
+
+    def put_key(self, purpose: str, name: str) -> None:
+        """Put a private key into the folder; who is not asked at the door takes it at once."""
+        if name in self.folder[purpose] or (purpose, name) == ("log", "receipt"):
+            return
+        self.folder[purpose].append(name)
+        for node in self.nodes if self.config.is_past_desk else ():
+            if node.process is not None:
+                self.room(node.process.signer).has(purpose, self.keeper.vkey(purpose, name))
+
+    def cosigns(self, note: bytes, checkpoint: Checkpoint) -> None:
+        """A quorum has cosigned, and each line counts: from now on no older copy may be started."""
+        try:
+            self.checker.cosigned_as_it_must(checkpoint)
+        except Violation as violation:
+            return self.fail(violation.name, str(violation))
+        if not self.cosigned or self.cosigned[-1][0] < checkpoint.size:
+            self.cosigned.append((checkpoint.size, checkpoint.root, note))
 
     # -- chance and time ----------------------------------------------------------------------------------------------
 
@@ -292,10 +327,20 @@ class Simulation:
             self.checker.batch(first_seq, leaves, decided_ms, number)
         except Violation as violation:
             return self.fail(violation.name, str(violation))
+        self._kill_at_key(first_seq, number)
         self._count(self.checker.leaves[first_seq:], number)
         for entry in self.checker.leaves[first_seq:]:
             if entry["type"].split("/")[1] == "wait.offered":
                 self.loop.call_later(WAKE_S, self._must_be_awake, entry["ticketId"], number)
+
+    def _kill_at_key(self, first_seq: int, number: int) -> None:
+        """Perhaps kill the process that has just committed an entry about a key, before it can sign with it."""
+        entries = self.checker.leaves[first_seq:]
+        is_key = any(entry["type"].startswith("tallystick/key.") for entry in entries)
+        if is_key and self.chance("key_kill"):
+            for node in self.nodes:
+                if node.process is not None and node.process.number == number:
+                    self.loop.call_soon(node.kill)
 
     def _count(self, entries: Sequence[dict[str, Any]], number: int) -> None:
         """No process lets a principal decide more often than entry 0 says, counted from its start."""
@@ -321,16 +366,30 @@ class Simulation:
                 is_parked = ticket_key(ticket_id) in process.sequencer.parking._spots
                 self.must(not is_parked, "I14", f"the claim of {ticket_id} sleeps on")
 
-    def _signs(self, text: str | None, leaf: bytes) -> None:
+    def signs(self, text: str | None, leaf: bytes) -> None:
         """A signature is made: what it speaks for is durable already, whoever gets to see it."""
         roots = self.checker.roots.at
         if text is None:
-            is_leaf = leaf.startswith(b"{")  # the words of the seal's key are none
-            self.must(not is_leaf or leaf in self.durable, "I4", "a leaf is signed that is not durable")
+            self.must(leaf in self.durable, "I4", "a leaf is signed that is not durable")
         else:
             _, size, root, *_ = text.split("\n")
             is_ours = int(size) < len(roots) and b64encode(roots[int(size)]).decode() == root
             self.must(is_ours, "I4", f"a checkpoint of size {size} is signed that is not durable")
+
+    def signed(self, note: Note, size: int) -> None:
+        """A checkpoint is signed: by whom it must be."""
+        self.signed_size = max(self.signed_size, size)
+        if self.violation is None and size <= len(self.checker.raw):
+            try:
+                self.checker.signed_as_it_must(note, size)
+            except Violation as violation:
+                self.fail(violation.name, str(violation))
+
+    def signed_leaf(self, seq: int, vkey: str) -> None:
+        """A leaf is signed: by the oldest receipt key whose bounds its number lies in."""
+        if seq < len(self.checker.raw):
+            wanted = [key.vkey for key in self.checker.signers("receipt", seq)][:1]
+            self.must([vkey] == wanted, "I17", f"entry {seq} is signed by {vkey}, not {wanted}")
 
     def answered(self, reply: Answered) -> None:
         """An answer leaves a gateway: from now on it must be true for ever."""
@@ -349,8 +408,10 @@ class Simulation:
         if self.config.is_real:
             cut = cut_batch(reply.body) if len(raw) > 1 else None
             for receipt in cut.receipts if cut else (reply.body.partition(b'"receipt":')[2][:-1],):
-                report = check_receipt(receipt, self.keyring)
-                self.must(report.exit_code == 0, "I4", report.as_text())
+                self.keeper.publish()  # who has an older document fetches the new one
+                report = check_receipt(receipt, self.keeper.keyring)
+                is_so = report.exit_code == 0 or (report.exit_code == 3 and self.config.is_rotating)
+                self.must(is_so, "I4", report.as_text())
         is_its = self.checker.leaves[reply.seq]["request"]["idempotencyKey"] == key
         self.must(is_its, "I5", f"{client} got entry {reply.seq} under key {key}")
 
@@ -394,8 +455,17 @@ class Simulation:
         return self.nodes[0].clock.now_ms() - now_ms
 
     def before_start(self, node: Node) -> None:
-        """What a person does before a gateway is started again: the newest file is there, the clock is about right."""
-        self.database.put_newest_file()
+        """What a person does before a gateway is started again: the newest file is there, the clock is about right.
+
+        Behind witnesses the older file may stay: where it ends before what their quorum has seen, nothing starts.
+        """
+        seen = self.cosigned[-1][0] if self.cosigned else 0
+        is_older = self.database.is_older and len(self.database.disk.leaves) < seen
+        self.is_surely_older = is_older and self.chance("stay_older")
+        if self.is_surely_older:
+            self.checker.count("older copy tried")
+        else:
+            self.database.put_newest_file()
         if abs(node.clock.offset_ms) > 20_000:
             node.clock.offset_ms = self.rng.randint(-2_000, 2_000)
 
@@ -413,6 +483,9 @@ class Simulation:
                 self.loop.create_task(node.process.stop())
             if self.chance("dispute") and node.is_up and node.process:
                 self._task(self._dispute(node.process))
+            if self.witnessed_by and self.chance("witness_down"):
+                down = self.rng.choice(self.witnessed_by)
+                down.down_until_ms = self.loop.now_ms + self.rng.randint(500, 15_000)
             if self.chance("failing_disk"):
                 self.database.is_failing = True
                 self.loop.call_later(self.rng.uniform(0.1, 4), self._heal_disk)
@@ -435,8 +508,8 @@ class Simulation:
 
     async def _dispute(self, process: Process) -> None:
         """Show a gateway the checkpoint of another history that it signed: from then on nothing is granted."""
-        size = len(self.checker.raw)
-        note = Signer.sign_checkpoint(self.signer, size, b"\x07" * 32)
+        size = process.sequencer.confirmed.size
+        note = Signer.sign_checkpoint(process.signer, size, b"\x07" * 32)
         with suppress(Busy, Fatal, asyncio.CancelledError):
             await process.sequencer.dispute(note, parse_checkpoint(note))
 
@@ -472,6 +545,7 @@ class Simulation:
         self.is_calm = False
         lives = [self._task(one.live()) for one in self.agents]
         lives += [self._task(one.live()) for one in self.operators]
+        lives += [self._task(self.keeper.live())] if self.config.is_rotating else []
         director = self._task(self.direct())
         end_s = self.config.duration_ms / 1_000
         while self.loop.time() < end_s and len(self.checker.raw) < self.config.requests_max:
@@ -527,6 +601,8 @@ class Simulation:
                 node.kill()
             self.database.put_newest_file()
         self.network.swallowed.clear()
+        for witness in self.witnessed_by:
+            witness.down_until_ms = 0
 
     async def _rest(self) -> None:
         """After all leases have run out: nothing is left, and one more start finds everything in order."""
@@ -540,18 +616,9 @@ class Simulation:
         node = self.some_node()
         if node is None or node.process is None:
             return self.fail("I14", "no gateway runs although nothing fails any more")
-        self._audit(node.process.sequencer.confirmed.note, node.process.sequencer.confirmed.size)
+        judge(self, node.process)
         for seq, raw in self.answers.items():
             self.must(self.database.disk.leaves[seq] == raw, "I4", f"entry {seq} was answered and is gone")
-
-    def _audit(self, note: bytes, size: int) -> None:
-        """Let the real verifier judge the whole ledger."""
-        leaves = b"".join(leaf + b"\n" for leaf in self.database.disk.leaves[:size])
-        with TemporaryDirectory(dir=_RAM if _RAM.is_dir() else None) as folder:
-            file = Path(folder) / "audit.ledger"
-            file.write_bytes(f"tallystick-ledger/v1 {ORIGIN} {size}\n".encode() + leaves + b"\n" + note)
-            report = check_ledger(file, self.keyring, note)
-        self.must(report.exit_code == 0, "audit", report.as_text())
 
     def _task(self, coroutine: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = self.loop.create_task(coroutine)
@@ -583,9 +650,6 @@ def cost_of(entry: dict[str, Any]) -> int:
     if kind == "batch.refused":
         return int(entry["count"])
     return int("request" in entry and kind != "batch.received")
-
-
-_RAM = Path("/dev/shm")
 
 
 def _line(line: str | tuple[int, int, int, bytes]) -> str:
