@@ -135,6 +135,12 @@ class Keyring:
         """The key document's version; None without one."""
         return self.document.version if self.document else None
 
+    @property
+    def known_seq(self) -> int:
+        """The newest entry that the key document shows: up to it, it shows every change of keys (17.8)."""
+        lines = self.document.keys if self.document else ()
+        return max((max(line.from_size - 1, line.to_size or 0, 0) for line in lines), default=0)
+
     def genesis(self, origin: str) -> bytes | None:
         """Return the pinned leaf hash of entry 0 of `origin`; None when no key document of it is pinned."""
         return self.document.genesis if self.document and self.document.origin == origin else None

@@ -77,6 +77,18 @@ ROTATED = [
         wrong(6, "log_line_missing"),
     ),
     story(
+        "the document of the overlap, after the retirement",
+        "overlap-document-too-old",
+        "The document has both keys open, the checkpoint one line: the other key may have been retired since (15.13).",
+        unknown(6, "log_line_missing", "signed", direct_signature="valid"),
+    ),
+    story(
+        "the document shows a later announcement than this size",
+        "overlap-document-is-new-enough",
+        "The same, but the document shows a later entry and no end of the other key: so it had not ended.",
+        wrong(6, "log_line_missing"),
+    ),
+    story(
         "a new size under the old key",
         "new-size-old-key",
         "A tree that grew after the old key had ended.",

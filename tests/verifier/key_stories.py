@@ -49,6 +49,10 @@ def lines(log: str, receipt: str = "0 13 retired", new_log: str = "10 - active")
 RETIRED = lines("0 12 retired")
 DISOWNED = lines(f"0 12 compromised {final()}")
 UNSHOWN = lines(f"0 12 compromised {FINAL} {b64(HONEST.root(FINAL))}")
+OVERLAP = lines("0 - active", "0 - active")
+LATER_RECEIPT = maker.Key(39)
+# Another receipt key was announced at 15: what happened before that the document knows (17.8).
+LATER = [*lines("0 - active"), key_line("receipt", LATER_RECEIPT, "16 - active")]
 OLDER = [key_line("log", LOG), key_line("receipt", RECEIPT)]
 
 
@@ -91,6 +95,7 @@ def note(
 
 BOTH = (LOG, NEW_LOG)
 COMPROMISED = ("key_compromised",)
+MISSING = ("log_line_missing",)
 STORIES = [
     # --- planned ---
     Story("an old receipt after the rotation", RETIRED, 9, "valid"),
@@ -122,6 +127,18 @@ STORIES = [
     Story("an unknown receipt key", RETIRED, 9, "invalid", ("receipt_key_unknown",), key=STRANGER),
     Story("a key resurrected by nobody's document", lines("0 9 retired"), 13, "invalid", ("size_outside_key",)),
     Story("a document without the old key, which the policy still has", RETIRED[1:], 9, "valid"),
+    # --- the document of the overlap: both keys still open, so it may not know yet that one has ended ---
+    Story("the document of the overlap, after the retirement", OVERLAP, 14, "indeterminate", MISSING, logs=NEW_LOG),
+    Story("the document of the overlap, after the retirement, witnessed", OVERLAP, 14, "indeterminate", MISSING,
+          logs=NEW_LOG, witnesses=WITNESSED),
+    Story("the document of the overlap, the new key disowned", OVERLAP, 14, "indeterminate", MISSING),
+    Story("the document of the overlap, both lines", OVERLAP, 14, "valid", logs=BOTH),
+    Story("the document of the overlap, before it", OVERLAP, 9, "valid"),
+    Story("the document of the overlap, a stranger's line instead", OVERLAP, 14, "indeterminate", MISSING,
+          logs=(NEW_LOG, STRANGER)),
+    Story("the document shows a later end than this size, a key is open", RETIRED, 12, "invalid", MISSING),
+    Story("the document shows a later announcement than this size", LATER, 16, "invalid", MISSING, logs=NEW_LOG),
+    Story("the document shows an announcement before this size", LATER, 17, "indeterminate", MISSING, logs=NEW_LOG),
     # --- disowned: proven ---
     Story("disowned, nothing more at hand", DISOWNED, 9, "indeterminate", COMPROMISED),
     Story("disowned, but witnessed", DISOWNED, 9, "valid", witnesses=WITNESSED),

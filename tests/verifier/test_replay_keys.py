@@ -324,6 +324,25 @@ def test_the_document_and_the_ledger_say_the_same(rows: list[str], wrong: list[s
     assert all(f.step == 6 for f in report.findings if f.code.startswith("key_line"))
 
 
+@pytest.mark.parametrize(
+    ("is_retired", "logs", "exit_code"),
+    [(True, (LOG2,), 3), (False, (LOG2,), 1), (False, (LOG,), 1), (False, (LOG, LOG2), 0)],
+    ids=["after the retirement", "old line missing", "new line missing", "both lines"],
+)
+def test_a_reader_with_the_document_of_the_overlap_is_not_told_invalid(
+    is_retired: bool, logs: tuple[Key, ...], exit_code: int
+) -> None:
+    """The document does not know of the retirement; the entries do, so they say who had to sign."""
+    ledger = steps()
+    ledger.bring(LOG2)
+    ledger.grant(ALICE, "lock:a")
+    if is_retired:
+        ledger.end("retire", LOG)
+    report = audit(ledger.export(ledger.signed(*logs)), pins(ledger, keys=ledger.keys(2, lines(*OLD2))))
+    missing = [finding.outcome for finding in report.findings if finding.code == "log_line_missing"]
+    assert report.exit_code == exit_code and max(missing, default=0) == {0: 0, 1: 2, 3: 1}[exit_code]
+
+
 # --- disputes ---
 
 

@@ -14,7 +14,7 @@ import {
   hex,
 } from "./strict.mjs";
 import { isObject, isOnlyMark, isQuorumMet, isValid, latin1, leads, leafHash, lineCovers, linesOf } from "./strict.mjs";
-import { logLines, marks, must, parseCheckpoint, parseConsistency, parseJson, parseProof } from "./strict.mjs";
+import { knownSeq, logLines, marks, must, parseCheckpoint, parseConsistency, parseJson, parseProof } from "./strict.mjs";
 import { rangesFromInclusion, rootFromInclusion, same, sha256, thumbprint, utf8 } from "./strict.mjs";
 
 const LIMITS = TABLE.limits;
@@ -419,8 +419,16 @@ async function sizeFindings(checkpoint, keyring, signed, isMet, files) {
   for (const line of bounded) verdicts.push(await maySpeak(checkpoint, line, isMet, keyring, files));
   if (!verdicts.includes(null)) return verdicts.sort((a, b) => a.outcome - b.outcome).slice(0, 1);
   const inForce = linesOf(keyring, "log", checkpoint.origin).filter((line) => lineCovers(line, checkpoint.size));
-  if (inForce.every((line) => signed.includes(line))) return [];
-  return [finding(6, "log_line_missing", `a log key that is in force at size ${checkpoint.size} has not signed it`)];
+  const missing = inForce.filter((line) => !signed.includes(line));
+  return missing.length ? [missingFinding(checkpoint.size, missing, knownSeq(keyring))] : [];
+}
+
+/** A key without an end in the document may have been retired since, unless the document shows newer entries (16.12). */
+function missingFinding(size, missing, known) {
+  const text = `a log key that is in force at size ${size} has not signed it`;
+  if (size - 1 <= known || missing.some((line) => line.to !== null)) return finding(6, "log_line_missing", text);
+  const advice = "by a key document that may be older than that key's retirement: get the newest one";
+  return finding(6, "log_line_missing", `${text}, ${advice}`, INDETERMINATE);
 }
 
 /** Why the signature of `line` does not count at this size, or null when it does (16.10). */

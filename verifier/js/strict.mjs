@@ -669,4 +669,8 @@ export function logLines(keyring, origin) {
   return [...lines, ...unbounded.map((key) => ({ purpose: "log", key, from: 0, to: null, final: null, isFree: true }))];
 }
 
+/** The newest entry that the key document shows: up to it, it shows every change of keys (17.8). */
+export const knownSeq = ({ document }) =>
+  (document?.keys ?? []).reduce((known, { from, to }) => Math.max(known, from - 1, to ?? 0), 0);
+
 export const lineCovers = (line, size) => line.from <= size && (line.to === null || size <= line.to);

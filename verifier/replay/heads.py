@@ -54,16 +54,16 @@ def check_own_checkpoint(reading: Reading) -> Checkpoint | None:
             )
         elif reading.level.startswith("witnessed") and size:
             reading.completeness = f"to size {size}, {reading.level}"
-        _check_lines(reading, checkpoint)
+        _check_lines(reading, checkpoint, "the ledger's own")
     return checkpoint
 
 
-def _check_lines(reading: Reading, checkpoint: Checkpoint) -> None:
+def _check_lines(reading: Reading, checkpoint: Checkpoint, whose: str) -> None:
     """The ledger's own entries say whose lines its last checkpoint has, whatever keys a reader pins."""
     audit = reading.audit
     keys = audit.relations.state.keys.of_log(checkpoint.size)
     if audit.stopped_at is None and not all(is_signed_once(checkpoint.note, key) for key in keys):
-        text = f"a log key in force at size {checkpoint.size} has not signed the own checkpoint, or not once (15.8)"
+        text = f"a log key in force at size {checkpoint.size} has not signed {whose} checkpoint, or not once (15.8)"
         reading.say(5, "log_line_missing", text)
 
 
@@ -107,10 +107,13 @@ def _open_checkpoint(reading: Reading, note: bytes, whose: str) -> Checkpoint | 
     except Malformed as error:
         reading.say(4, "checkpoint_malformed", f"{whose} checkpoint: {error}")
         return None
-    signers = check_signers(checkpoint, reading.audit.keyring)
+    signers, tree = check_signers(checkpoint, reading.audit.keyring), reading.audit.tree
     reading.findings += signers.findings
     if checkpoint.origin != reading.source.origin:
         reading.say(5, "origin_differs", f"{whose} checkpoint is of another origin")
         return None
     reading.level = signers.level if reading.level == "none" else reading.level
+    is_unsure = any(it.code == "log_line_missing" and it.outcome < Outcome.INVALID for it in signers.findings)
+    if is_unsure and (checkpoint.size, checkpoint.root) == (tree.size, tree.root()):
+        _check_lines(reading, checkpoint, whose)  # an old document doesn't know what these entries do
     return checkpoint if signers.is_signed else None
