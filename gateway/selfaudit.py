@@ -31,7 +31,7 @@ from gateway.errors import Busy, Fatal, StartError
 from gateway.initialise import LEDGER_FILE
 from gateway.ledger.sequencer import Sequencer
 from gateway.store.raw import RawFile
-from gateway.store.sqlite import Reader
+from gateway.store.sqlite import Reader, busy_or_fatal
 from gateway.web.metrics import Metrics
 from verifier.checkpoint import parse_checkpoint
 from verifier.entries import moment, parse_leaf
@@ -195,16 +195,21 @@ class Child:
         """Go on until there is a finding, or until the gateway is gone."""
         while os.getppid() == self._parent:
             began_s = monotonic()
-            try:
-                damage = self._round()
-            except Busy:
-                damage = None
-            except (Fatal, sqlite3.Error, Malformed) as error:
-                damage = Damage("store_unreadable", str(error))
+            damage = self._tried()
             if damage is not None:
                 _say({"damage": asdict(damage)})
                 return
             sleep(max(self._period_s, monotonic() - began_s))
+
+    def _tried(self) -> Damage | None:
+        """One round; a file that can't be opened or read for a moment is looked at again, and is no damage."""
+        try:
+            return self._round()
+        except sqlite3.Error as error:
+            fault: Exception = busy_or_fatal(error, "the store can't be read")
+        except (Busy, Fatal, Malformed) as error:
+            fault = error
+        return None if isinstance(fault, Busy) else Damage("store_unreadable", str(fault))
 
     def _round(self) -> Damage | None:
         """Read up to the newest kept checkpoint, in parts; then look at some old entries again."""

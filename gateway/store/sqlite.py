@@ -97,7 +97,7 @@ class _Reading:
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise _busy_or_fatal(error, "the store can't be read") from error
+            raise busy_or_fatal(error, "the store can't be read") from error
 
     def entries(self, start: int, stop: int) -> list[StoredEntry]:
         leaves = self._rows("SELECT seq, leaf FROM entry WHERE seq >= ? AND seq < ?", (start, stop))
@@ -207,7 +207,7 @@ class SqliteStore(_Reading):
             rows = self._db.execute(_BATCH + "WHERE signed.size IS NULL AND batch.size > ?", (self._signed_size(),))
             return Loaded(self._head, is_clean, tuple(StoredCheckpoint(*row) for row in rows.fetchall()))
         except sqlite3.Error as error:
-            raise _busy_or_fatal(error, f"{self._path} can't be read") from error
+            raise busy_or_fatal(error, f"{self._path} can't be read") from error
 
     def _reread(self) -> bool:
         """Take head and journal from the file, and say whether it was closed cleanly."""
@@ -241,7 +241,7 @@ class SqliteStore(_Reading):
                 self._records(keys), dict(self._lookup("SELECT size, root FROM batch WHERE size IN", sizes, 0))
             )
         except sqlite3.Error as error:
-            raise _busy_or_fatal(error) from error
+            raise busy_or_fatal(error) from error
 
     def _records(self, keys: Sequence[str]) -> dict[str, bytes]:
         recent = {key: last[1] for key in keys if (last := self._recent.find(key)) is not None}
@@ -270,7 +270,7 @@ class SqliteStore(_Reading):
             raise
         except sqlite3.Error as error:
             self._roll_back()
-            raise _busy_or_fatal(error) from error
+            raise busy_or_fatal(error) from error
         self._commit()
         self._head = batch.head
         self._count_in(batch.changes, lot)
@@ -356,7 +356,7 @@ class SqliteStore(_Reading):
                 self._db.execute("UPDATE head SET is_clean = 1")
         except sqlite3.Error as error:
             self._roll_back()
-            raise _busy_or_fatal(error) from error
+            raise busy_or_fatal(error) from error
         self._commit()
         self._count_in(changes, lot)
         self._checkpoint()
@@ -426,7 +426,7 @@ class SqliteStore(_Reading):
             self._reconnect()
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            raise _busy_or_fatal(error) from error
+            raise busy_or_fatal(error) from error
 
     def _roll_back(self) -> None:
         """End the transaction. SQLite has often done it already; a failure leaves an unusable connection behind."""
@@ -507,7 +507,7 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _busy_or_fatal(error: sqlite3.Error, found: str = "the store is broken") -> Busy | Fatal:
+def busy_or_fatal(error: sqlite3.Error, found: str = "the store is broken") -> Busy | Fatal:
     """Tell "nothing happened" from "the store is broken"; only called after the transaction is gone."""
     code = _code(error)
     if code == sqlite3.SQLITE_FULL:

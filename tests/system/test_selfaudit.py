@@ -22,6 +22,7 @@ from gateway.errors import Busy, Fatal, StartError
 from gateway.fsck.check import Folder, check_file
 from gateway.selfaudit import Child, SelfAudit, check_mark
 from gateway.store.contract import StoredEntry
+from gateway.store.raw import RawFile
 from gateway.store.sqlite import Reader
 from keys.files import load_key
 from keys.rotation import signed_statement
@@ -166,6 +167,7 @@ def test_a_mark_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.serial
 def test_a_real_gateway_stops_granting_and_stays_so_until_an_operator_has_looked(tmp_path: Path) -> None:
+    """Scenario 63 (vnx-orchestration#986): a row of a running system is changed, and somebody does verify the chain."""
     home = tmp_path / "home"
     with Gateway(tmp_path / "data") as gateway:
         assert _children(gateway.process.pid) == [], "what lives for a moment pays nothing"
@@ -264,6 +266,25 @@ async def test_a_disk_that_fails_for_a_moment_is_no_damage(tmp_path: Path, monke
         child._round()
     assert child._round() is None and child._auditor is not None and child._auditor.size >= 3
     reader.close()
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM])
+async def test_a_file_that_cannot_be_opened_for_a_moment_is_no_damage(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "data")
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = code
+    codes = [error, sqlite3.DatabaseError("the file is no database")]
+
+    def failing(_path: Path) -> RawFile:
+        raise codes.pop(0)
+
+    monkeypatch.setattr("gateway.selfaudit.RawFile", failing)
+    child = Child(tmp_path / "data", 0.0)
+    assert child._tried() is None
+    found = child._tried()
+    assert found is not None and found.code == "store_unreadable"
 
 
 async def test_what_the_machine_refuses_is_tried_again_and_a_mark_that_fails_is_said(
