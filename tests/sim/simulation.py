@@ -267,6 +267,14 @@ class Simulation:
             if node.process is not None:
                 self.room(node.process.signer).has(purpose, self.keeper.vkey(purpose, name))
 
+    def stolen(self) -> tuple[Any, int] | None:
+        """Return a log key that was disowned, and the last size that it might have signed."""
+        for key in self.checker.signing:
+            if key.status == "compromised" and key.purpose == "log" and key.ended_seq is not None:
+                names = (name for name in self.folder["log"] if self.key(name).public_key == key.raw)
+                return self.key(next(names)), key.ended_seq
+        return None
+
     def cosigns(self, note: bytes, checkpoint: Checkpoint) -> None:
         """A quorum has cosigned, and each line counts: from now on no older copy may be started."""
         try:

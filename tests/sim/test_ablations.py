@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from gateway import signer
 from gateway.clock import LogClock
 from gateway.core import (
     agent,
@@ -27,6 +28,7 @@ from gateway.core import (
     expiry,
     handover,
     holding,
+    key,
     lease,
     operator,
     refusal,
@@ -43,16 +45,20 @@ from gateway.core import (
 from gateway.core.append import Command
 from gateway.core.deadlock import Search, find_cycle
 from gateway.core.outcome import Context, Decision
-from gateway.ledger import history, sequencer, turn
+from gateway.ledger import cosigned, history, sequencer, turn, witness_ask
 from gateway.ledger.checkpoint import sign_batch
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
+from gateway.ledger.witness import Witnessing
+from gateway.signer import Signer
 from gateway.store.contract import StoredBatch
 from gateway.store.memory import MemoryStore
 from gateway.web.limits import Buckets
+from tests.sim import node
 from tests.sim.config import AGENTS, LOCKS, Config
 from tests.sim.guard import Guard
 from tests.sim.simulation import run
+from verifier.keyring import covers
 
 SEEDS = range(40)  # at most; the first that notices ends the search
 HELD = 2  # so many of them are played with the safeguard as well
@@ -97,7 +103,8 @@ def world(
             set_max=1, ttl_ms=(1_000, 3_000), nest_share=0.0, give_up_ms=20_000, modes=("write",), batch_max=256,
             agents=("ann", "bob", "cyd", "dee"), duration_ms=30_000, requests_max=150, operators=("op",),
             session_share=0.0, scope_share=0.0, batch_share=0.0, commands_max=6, trial_names=0, is_custodial=False,
-            lives_ms=(600_000,), due_max=256,
+            lives_ms=(600_000,), due_max=256, is_rotating=False, promised=(), witnesses=0, liars=0,
+            witness_offsets_ms=(0, 0, 0), witness_entry_ms=1_000,
         ).but(**changes)  # fmt: skip
 
     return change
@@ -115,6 +122,10 @@ RINGS = world(
 THREE = ("lock:a", "lock:b", "lock:c")
 COMPANY = partial(world, agents=("ann", "bob", "cyd"), operators=("op", "ola"), session_share=0.4)
 MANY = partial(world, batch_share=0.6, agents=("ann", "bob", "cyd"))
+KEYS = partial(world, agents=("ann", "bob"), operators=("op", "ola"), is_rotating=True, think_ms=300)
+ROTATING = KEYS(faults={"rotate": 0.9})
+ODD_KEYS = KEYS(faults={"odd_key": 0.9}, promised=("log", "receipt"), duration_ms=60_000)
+WATCHED = partial(world, agents=("ann", "bob"), witnesses=3, think_ms=300)
 READERS = [{"name": "lock", "class": "read-safe"}]
 
 
@@ -351,6 +362,39 @@ WHO = authority.Who
 def off(target: object, name: str, value: object) -> Callable[[Patch], None]:
     """Return the switch that puts `value` in the place of one function."""
     return lambda patch: patch.setattr(target, name, value)
+
+
+def one_promise_kept(patch: Patch) -> None:
+    """Forget what was committed to."""
+    patch.setattr(key, "keys_at", lambda draft, purpose: state.keys_at(draft, purpose)._replace(next_hash=None))
+
+
+def newest_signs(self: Signer, seq: int) -> Any:
+    return [line.key for line in self._receipts if covers(line, seq)][-1]
+
+
+LOG_KEYS = Signer.log_keys
+
+
+def one_more(record: state.LedgerKey) -> Any:
+    """Let a key sign one entry, and one size, more than it may."""
+    ended_seq = record.ended_seq
+    return key.line_of(record._replace(ended_seq=ended_seq and ended_seq + 1))
+
+
+def seal_of_the_newest(self: Signer) -> bytes:
+    return list(self._private.values())[-1].sign(b"seal" * 8)
+
+
+def is_entry_due(self: Witnessing) -> bool:
+    """Enter whatever is new, also what covers entries of its own kind alone."""
+    is_time = self._entered_ms is None or self._clock.boottime_ms() - self._entered_ms >= self._pace.entry_ms
+    return self.newest is not None and not self._is_entering and is_time
+
+
+def every_clock(patch: Patch) -> None:
+    patch.setattr(witness_ask, "EARLY_MS_MAX", 1 << 40)
+    patch.setattr(witness_ask, "LATE_MS_MAX", 1 << 40)
 
 
 RESERVING = world(
@@ -687,6 +731,88 @@ ABLATIONS = (
         "what batches touch", "a command would be decided on a lease that had run out",
         ("I7", "I8"), off(expiry, "commands_of", nobody),
         MANY(due_max=1, faults={"forget": 0.9}, think_ms=50, names=(*THREE, "lock:d"), ttl_ms=(1_000, 1_200)),
+    ),
+    Ablation(
+        "operators bring keys", "whoever has a copy of the root's word would choose when it counts",
+        ("role",), off(key, "is_operator", lambda *_: True), ODD_KEYS,
+    ),
+    Ablation(
+        "known keys", "a signature would have two senses",
+        ("role",), off(key, "_is_known", never), ODD_KEYS,
+    ),
+    Ablation(
+        "promised keys", "who stole the keys and the root would announce one of his own",
+        ("role",), one_promise_kept, ODD_KEYS,
+    ),
+    Ablation(
+        "two keys at a time", "nobody could tell which of many keys are meant to last",
+        ("role",), off(key, "OVERLAP_MAX", 9), ODD_KEYS,
+    ),
+    Ablation(
+        "keys in force", "a key that has ended would end again, and its bounds would move",
+        ("role",), forgiving(key, "_unendable", refusal.KEY_UNKNOWN), ODD_KEYS,
+    ),
+    Ablation(
+        "last key", "a ledger would be without anybody who can sign for it",
+        ("role",), forgiving(key, "_unendable", refusal.KEY_LAST), ODD_KEYS,
+    ),
+    Ablation(
+        "oldest receipt key", "who reads with the document of yesterday could not check a receipt of today",
+        ("I17",), off(Signer, "receipt_key", newest_signs), ROTATING,
+    ),
+    Ablation(
+        "every log key", "a reader would not know whether a line is missing or was never made",
+        ("I17",), off(Signer, "log_keys", lambda self, size: LOG_KEYS(self, size)[:1]), ROTATING,
+    ),
+    Ablation(
+        "end of a key", "a key that was retired would go on for one batch, and every reader would refuse it",
+        ("I17",), off(signer, "line_of", one_more), ROTATING,
+    ),
+    Ablation(
+        "keys of a batch", "what a batch announced would sign only after a restart",
+        ("I17",), off(Signer, "heed_changes", nothing), ROTATING,
+    ),
+    Ablation(
+        "keys of a start", "after a restart the keys of entry 0 would sign again",
+        ("I17", "I14"), off(history, "_heed", nothing), KEYS(faults={"rotate": 0.9, "kill": 0.7, "key_kill": 0.5}),
+    ),
+    Ablation(
+        "missing keys", "a gateway would commit what it can't sign",
+        ("start",), off(Signer, "missing", lambda self: []), KEYS(faults={"rotate": 0.9, "kill": 0.9, "lacking": 0.9}),
+    ),
+    Ablation(
+        "key of the seal", "after a rotation nobody could open the ledger any more",
+        ("I14",), off(Signer, "seal_secret", seal_of_the_newest), KEYS(faults={"rotate": 0.9, "kill": 0.7}),
+    ),
+    Ablation(
+        "valid cosignatures", "a line that anybody can write would count as a witness",
+        ("witness",), off(cosigned, "line_is_valid", lambda *_: True), WATCHED(liars=1),
+    ),
+    Ablation(
+        "quorum", "one witness would speak for all",
+        ("witness",), off(cosigned, "is_quorum_met", lambda *_: True), WATCHED(faults={"witness_down": 0.9}),
+    ),
+    Ablation(
+        "lines of one checkpoint", "what a witness said of an older tree would be said of a newer one",
+        ("witness",), off(cosigned.Gathering, "is_of", lambda *_: True), WATCHED(duration_ms=90_000),
+    ),
+    Ablation(
+        "clocks of witnesses", "a witness with a wrong clock would make an honest ledger look dishonest",
+        ("audit",), every_clock, WATCHED(witnesses=1, witness_offsets_ms=(90_000, 0, 0)),
+    ),
+    Ablation(
+        "nothing but its own kind", "a quiet ledger would grow for ever",
+        ("witness",), off(Witnessing, "_is_entry_due", is_entry_due), WATCHED(),
+    ),
+    Ablation(
+        "what witnesses have seen", "an older copy would be gone on from, and every number be given twice",
+        ("I4", "start"), off(node, "check_sightings", nothing),
+        WATCHED(faults={"older_file": 0.6, "kill": 0.5, "stay_older": 0.9}, duration_ms=60_000),
+    ),
+    Ablation(
+        "disowned keys are silent", "who stole a key could stop the gateway by it",
+        ("I14", "audit", "start"), off(Signer, "own_keys", LOG_KEYS),
+        KEYS(faults={"disown": 0.9, "kill": 0.5}, witnesses=3, liars=1, duration_ms=60_000),
     ),
 )  # fmt: skip
 

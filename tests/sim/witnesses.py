@@ -92,11 +92,11 @@ class Witness:
                 return Answer(200, b"")
 
     def show(self) -> Answer:
-        """Answer the monitoring path; a liar shows what a key signed that is not the log's."""
+        """Answer the monitoring path; a liar shows what a key signed that is not the log's, or not any more."""
         if self.lies:
-            text = checkpoint_text(ORIGIN, 1 << 30, b"\x09" * 32)
-            other = make_vkey(ORIGIN, self._simulation.key("nobody").public_key)
-            line = signature_line(other, self._simulation.key("nobody").sign(text.encode()))
+            key, size = self._simulation.stolen() or (self._simulation.key("nobody"), 1 << 30)
+            text = checkpoint_text(ORIGIN, size, b"\x09" * 32)
+            line = signature_line(make_vkey(ORIGIN, key.public_key), key.sign(text.encode()))
             return Answer(200, encode_note(Note(text, (line,))) + self._signed(text))
         return Answer(404, b"") if self.note is None else Answer(200, self.note)
 
