@@ -44,6 +44,7 @@ class House(Crew):
     def __init__(self, *, committed: maker.Key | None = None, **numbers: int) -> None:
         self.committed = committed
         self.log_keys = [maker.LOG]
+        self.seen: dict[str, tuple[list[maker.Key], int]] = {}  # by note, who signed it when for the log
         self.lines = {
             purpose + key.did: ("key", purpose, spoken(key, purpose), "0", "-", "active")
             for purpose, key in (("log", maker.LOG), ("receipt", maker.RECEIPT))
@@ -102,7 +103,9 @@ class House(Crew):
 
     def witness(self, behind_ms: int = 0) -> None:
         """Two witnesses have seen what there is, by clocks that are `behind_ms` behind, and that goes on record."""
-        note = checkpoint(self.leaves, self.log_keys, (self.t_ms - behind_ms) // 1_000)
+        cosigned_s = (self.t_ms - behind_ms) // 1_000
+        note = checkpoint(self.leaves, self.log_keys, cosigned_s)
+        self.seen[note.decode()] = list(self.log_keys), cosigned_s
         self.run(self.t_ms, steps=[witnessed(note, parse_checkpoint(note))])
 
     def own_lease(self, name: str = "A") -> str:
@@ -278,10 +281,19 @@ class Telling:
         previous, genesis, leaves = maker.ZEROS, maker.ZEROS, list[bytes]()
         for place, entry in enumerate(self.entries):
             whole = _cited(entry, moved) | {"seq": place, "prev": previous, "genesis": genesis}
+            if whole.get("checkpoint") in self.house.seen:
+                whole |= self._seen_anew(whole, leaves)
             leaves.append(maker.canonical(whole))
             previous = hashlib.sha256(leaves[-1]).hexdigest()
             genesis = genesis if place else maker.leaf_hash(leaves[0]).hex()
         return leaves
+
+    def _seen_anew(self, entry: Json, leaves: list[bytes]) -> Json:
+        """Return what a record of witnesses says when they saw these leaves: a lie is told before they see any."""
+        log_keys, cosigned_s = self.house.seen[entry["checkpoint"]]
+        note = checkpoint(leaves[: entry["size"]], log_keys, cosigned_s).decode()
+        is_root_told = entry["root"] == entry["checkpoint"].split("\n")[2]
+        return {"checkpoint": note, **({"root": note.split("\n")[2]} if is_root_told else {})}
 
 
 def _who(house: House, did: str) -> Json:
