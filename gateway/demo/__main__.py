@@ -48,7 +48,7 @@ COMPRESSION_MIN, COMPRESSION_MAX = 0.1, 100_000.0
 PUBLISHED = ("root.vkey", "keys.note", "policy.txt")
 RECEIPTS = ("receipt.json", "flipped.json", "command.json", "custodial.json")
 THEFT = ("witnessed.checkpoint", "forged.checkpoint", "evidence.json")
-KEPT = frozenset({*PUBLISHED, *RECEIPTS, *THEFT})
+KEPT = frozenset({*PUBLISHED, *RECEIPTS, *THEFT, "ledger.export"})  # the last one earlier demos left; it goes
 TILES, AUDIT = "tiles", "audit"
 # Folders that a demo leaves, and what lies in them.
 FOLDERS = {TILES: {"checkpoint", "tile"}, AUDIT: {"nodes", "position"}}

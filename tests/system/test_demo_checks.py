@@ -1,10 +1,13 @@
-"""The demo's own reading of a ledger sees what it says: a session that keeps something, or gives it back twice."""
+"""The demo's own reading sees what it says: a session that keeps something, an auditor who begins anew."""
 
 from __future__ import annotations
 
 import pytest
 
 from gateway.demo.checks import is_all_returned, lives, spans
+from gateway.demo.judge import Verdict
+from gateway.demo.offline import judge_audits
+from gateway.demo.watch import Audit
 from verifier.wire import JsonObject
 
 
@@ -52,3 +55,22 @@ def test_what_was_released_before_the_end_is_not_asked_for() -> None:
     leaves = [OPENED, held(2, "L2"), held(3, "L3"), released, leaf(5, "session.ended", session="S", leases=1)]
     (life,) = lives([*leaves, returned(6, "L3")])
     assert is_all_returned(life, spans([*leaves, returned(6, "L3")]))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_fine"),
+    [
+        (Audit(0, 0, 300), Audit(0, 300, 340), True),
+        (Audit(0, 0, 300), Audit(0, 0, 340), False),
+        (Audit(0, 0, 300), Audit(0, 300, 300), False),
+        (Audit(0, 0, 300), Audit(1, 300, 340), False),
+        (Audit(2, 0, 0), Audit(0, 0, 340), False),
+    ],
+    ids=["goes on", "begins anew", "nothing is new", "finds something", "could not begin"],
+)
+def test_an_auditor_who_comes_back_decides_what_is_new_and_nothing_else(
+    first: Audit, second: Audit, is_fine: bool
+) -> None:
+    verdict = Verdict()
+    judge_audits(verdict, first, second)
+    assert (verdict.failures == []) is is_fine

@@ -97,10 +97,16 @@ class Servers:
 
 
 def test_one_changed_byte_is_refused_with_exit_code_1(shell: dict[str, object], tmp_path: Path) -> None:
-    """The README's sentence after the blocks, on a receipt made by its own commands."""
+    """The README's sentence after the blocks, on the demo's receipt; and what the demo tells its reader to do."""
     out = tmp_path / "demo"
     demo = run(f"tallystick demo --out {out} --compression 4000", shell)
     assert "Everything held" in demo
+    receipt, ledger, evidence = re.findall(r"^  (tallystick-verify .*)$", demo, re.M)
+    assert "witnessed 1/1" in run(receipt, shell)
+    assert "VALID" in run(ledger, shell)
+    assert "SPLIT" in run(f"{evidence} || test $? = 4", shell)
+    assert "were audited earlier" in run(f"{ledger} --state {out}/audit", shell)
+    assert len((out / "evidence.json").read_bytes()) < 1_024
     pins = f"--root @{out}/root.vkey --keys {out}/keys.note"
     run(f"tallystick-verify receipt {out}/receipt.json {pins}", shell)
     refused = subprocess.run(  # type: ignore[call-overload]  # cwd, env
