@@ -71,6 +71,7 @@ class Mirror:
         checkpoint = parse_checkpoint(note)
         assert checkpoint.size >= self.size, "a mirror only grows"
         if (checkpoint.size, checkpoint.root) == (self.size, self._edge.root) and self.size:
+            replace_file(self.folder / "checkpoint", note)  # perhaps with lines that the last one lacked
             return
         edge = self._edge.copy()
         for number in range(edge.size // BUNDLE_ENTRIES, -(-checkpoint.size // BUNDLE_ENTRIES)):

@@ -28,7 +28,7 @@ from verifier.note import VerifierKey, line_matches
 from verifier.replay.auditor import Auditor
 from verifier.replay.kept import PositionRefused
 from verifier.replay.source import open_source
-from verifier.verdict import Outcome, Report
+from verifier.verdict import Finding, Outcome, Report
 from verifier.wire import TEXT_BYTES_MAX, Malformed
 
 REPLAY_FOLDER = "replay"
@@ -37,6 +37,8 @@ WAIT_SECONDS = 4.0  # of a request for its audit: less than logs wait for an ans
 REFRESH_SECONDS = 5.0  # between two looks for a newer key document, when a key is not known
 RENEW_SECONDS = 60.0  # and when all are: one of them may have been disowned
 JOBS_MAX = 2
+# About the lines of the checkpoint that was shown. Anybody can leave one out, so they convict nobody.
+_OF_LINES = frozenset({"log_line_missing", "log_signature_missing", "log_signature_invalid", "size_outside_key"})
 _log = logging.getLogger("tallystick.witness")
 
 
@@ -212,6 +214,8 @@ class Replay:
         if report.outcome not in (Outcome.INVALID, Outcome.SPLIT):
             failed = report.failed
             raise Unaudited(f"the audit can't say: {failed.text if failed else report.outcome.name}")
+        if not any(finding.outcome >= Outcome.INVALID and not _is_of_lines(finding) for finding in report.findings):
+            raise Unaudited(f"the checkpoint does not count: {report.failed.text if report.failed else ''}")
         if not mirror.is_whole():
             raise Unaudited("the mirror was damaged; it is fetched again")
         note = (mirror.folder / "checkpoint").read_text("utf-8")
@@ -274,6 +278,10 @@ def read_position(folder: Path, origin: str) -> int:
     """Return how many entries of a replayed ledger are in its mirror."""
     checkpoint = checkpoint_of(folder / REPLAY_FOLDER / origin_hash(origin) / "mirror")
     return 0 if checkpoint is None else checkpoint.size
+
+
+def _is_of_lines(finding: Finding) -> bool:
+    return finding.seq is None and finding.code in _OF_LINES
 
 
 def _later(text: str, code: str) -> Answer:

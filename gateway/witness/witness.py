@@ -95,7 +95,7 @@ class Witness:
             submission = _parsed(body)
             log, lines = self._admitted(submission)
             if log.root is not None:
-                self._check_replayed(log, submission, lines)
+                self._check_replayed(log, submission)
             with self._gate(log.origin):
                 return self._cosign(log, submission, lines, body)
         except Refused as refused:
@@ -128,15 +128,17 @@ class Witness:
             raise Refused(Answer(400, "old is larger than the checkpoint's size\n", "old_too_large"))
         return log, lines
 
-    def _check_replayed(self, log: Log, submission: Submission, lines: tuple[SignatureLine, ...]) -> None:
-        """Have a growing ledger audited first; a request that the kept size refuses anyhow costs no audit."""
+    def _check_replayed(self, log: Log, submission: Submission) -> None:
+        """Have a growing ledger audited first; a request that the kept size refuses anyhow costs no audit.
+
+        With all its lines: the entries may have put a key in force that the key document does not show yet.
+        """
         assert self._replays is not None
         kept = self._shelf.get(log.origin)
         size = kept.size if kept else 0
         if submission.old_size != size or submission.checkpoint.size <= size:
             return
-        text = submission.checkpoint.note.text
-        answer = self._replays.check(log, encode_note(Note(text, lines)))
+        answer = self._replays.check(log, encode_note(submission.checkpoint.note))
         if answer is not None:
             raise Refused(answer)
 

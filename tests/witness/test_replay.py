@@ -98,7 +98,7 @@ class Auditing:
             replays=self.replays,
         )
 
-    def add(self, ledger: maker.Ledger, old: int, size: int | None = None, log: maker.Key = maker.LOG) -> Answer:
+    def add(self, ledger: maker.Ledger, old: int, size: int | None = None, log: maker.Logs = maker.LOG) -> Answer:
         """Show it a ledger's checkpoint."""
         body = ledger.consistency(old, size, log=log) if old else b"old 0\n\n" + ledger.checkpoint(size, log=log)
         return self.witness.add(body)
@@ -345,6 +345,26 @@ def test_a_new_log_key_is_found_in_the_key_document_of_the_pinned_root(
     assert auditing.add(ledger, size, log=maker.NEW_LOG).status == 200
     assert auditing.add(ledger, 0, end - 1).status == 409, "within its bounds the old key still counts"
     assert auditing.add(ledger, len(ledger.leaves)).status == 403, "and beyond them it does not"
+
+
+@pytest.mark.parametrize("is_published", [False, True], ids=["document-older", "document-newest"])
+def test_a_line_that_is_not_there_convicts_nobody(auditing: Auditing, site: Site, is_published: bool) -> None:
+    """While two keys sign anybody may show the checkpoint without one line, and the document may not know it yet."""
+    ledger = maker.opened()
+    size = len(ledger.leaves)
+    ledger.announce("log", maker.NEW_LOG)
+    grow(ledger, 2)
+    lines = [
+        f"key log {maker.LOG.vkey(ORIGIN)} 0 - active",
+        f"key log {maker.NEW_LOG.vkey(ORIGIN)} {size + 1} - active",
+        f"key receipt {maker.RECEIPT.vkey(ORIGIN + '/receipt')} 0 - active",
+    ]
+    site.publish(ledger, ledger.keys(2, lines) if is_published else ledger.keys())
+    assert auditing.add(ledger, 0, size).status == 200
+    stripped = auditing.add(ledger, size)
+    assert (stripped.status, stripped.code) == (503, "not_audited")
+    both = (maker.LOG, maker.NEW_LOG)
+    assert auditing.add(ledger, size, log=both).status == 200, "it was no lie"
 
 
 def test_a_key_documents_version_never_goes_back(
