@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
 _RAM = Path("/dev/shm")
-PIECES_MAX = 3
+PIECES_MAX = 2
 
 
 def judge(simulation: Simulation, process: Process) -> None:
@@ -127,8 +127,8 @@ def _receipts(simulation: Simulation, process: Process) -> None:
         checker.count(f"receipt {report.exit_code}")
         if not is_good:
             _proven(simulation, process, receipt, size)
-        for keyring in keeper.versions:
-            _under_older(simulation, receipt, keyring, seq, size)
+        if keeper.versions:  # one of them each: time is short
+            _under_older(simulation, receipt, simulation.rng.choice(keeper.versions), seq, size)
 
 
 def _is_good(simulation: Simulation, size: int, known: Container[str] | None = None) -> bool:

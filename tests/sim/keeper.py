@@ -159,7 +159,7 @@ class Keeper:
         """Ask for what must be refused, mostly."""
         simulation, rng = self._simulation, self._simulation.rng
         keys = simulation.checker.signing
-        match rng.randrange(9):
+        match rng.randrange(10):
             case 0:  # a key that has a role
                 other = rng.choice([*simulation.config.agents, "op", "root", "enroller", "log", "receipt"])
                 simulation.put_key(purpose, other)

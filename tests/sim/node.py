@@ -279,6 +279,8 @@ class Node:
             if isinstance(error, asyncio.CancelledError) and not process.is_dead:
                 raise
             simulation.say(self.name, "start failed", type(error).__name__, str(error)[:60])
+            if "an older copy was put in place" in str(error):
+                simulation.checker.count("older copy refused")
             self.failed_starts += 1
             process.kill()
             self.process = None

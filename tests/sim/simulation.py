@@ -34,7 +34,7 @@ from tests.sim.book import Violation
 from tests.sim.cheap import cheap_key, cheap_signatures, signing_key
 from tests.sim.client import Client, Letter
 from tests.sim.company import Trial, Twin, Worker
-from tests.sim.config import Config, draw
+from tests.sim.config import KEY_FAULTS, Config, draw
 from tests.sim.engine import Connection, Database
 from tests.sim.guard import Guard
 from tests.sim.invariants import Checker
@@ -291,6 +291,8 @@ class Simulation:
         if self.is_calm or fault not in self.config.faults:
             return False
         is_now = self.rng.random() < self.config.faults[fault]
+        if is_now and fault in KEY_FAULTS:
+            self.checker.count(f"fault {fault}")
         if is_now and fault in HINDERING:
             self.hindered_ms = max(self.hindered_ms, self.loop.now_ms + HINDERED_MS.get(fault, 0))
         return is_now
@@ -471,7 +473,7 @@ class Simulation:
         is_older = self.database.is_older and len(self.database.disk.leaves) < seen
         self.is_surely_older = is_older and self.chance("stay_older")
         if self.is_surely_older:
-            self.checker.count("older copy tried")
+            self.say(node.name, "an older copy stays in place")
         else:
             self.database.put_newest_file()
         if abs(node.clock.offset_ms) > 20_000:

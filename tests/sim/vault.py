@@ -115,6 +115,7 @@ class Vault(People):
     def refused_key(self, leaf: Leaf) -> None:
         self.role(leaf)
         self._stated(leaf)
+        self.count(f"{leaf['type'].split('/')[1]}: {leaf['error']}")
 
     on_announcement_refused = on_retirement_refused = on_disowning_refused = refused_key
 
