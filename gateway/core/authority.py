@@ -17,17 +17,22 @@ from gateway.core.refusal import Refusal
 from gateway.core.state import (
     ENROLLER_KEY,
     OPERATORS_KEY,
+    ROOT_KEY,
     Agent,
     Draft,
     Enroller,
+    Root,
     Session,
     View,
     agent_at,
     counter_at,
+    ledger_key_at,
     operator_at,
     session_at,
 )
+from verifier.did import encode_did
 from verifier.entries import covers
+from verifier.note import parse_vkey
 from verifier.wire import JsonObject
 
 # What operators sign. Their keys need not be enrolled for it, and give no right to hold leases. A transfer is signed by
@@ -144,9 +149,19 @@ def is_enroller(view: Draft | View, did: str) -> bool:
     return isinstance(record, Enroller) and record.did == did
 
 
+def is_ledgers(view: Draft | View, did: str) -> bool:
+    """Say whether a raw key is the root's, or signs or ever signed checkpoints or receipts: a signature of it has one
+    sense."""
+    root = view.get(ROOT_KEY)
+    is_root = isinstance(root, Root) and encode_did(parse_vkey(root.vkey).public_key) == did
+    return is_root or ledger_key_at(view, did) is not None
+
+
 def is_spoken_for(view: Draft | View, did: str, t_ms: int) -> bool:
-    """Say whether a key is the enroller's, or a session's as long as that is remembered: it gets no other role."""
-    return is_enroller(view, did) or remembered_session(view, did, t_ms) is not None
+    """Say whether a key is the ledger's own, the enroller's, or a session's as long as that is remembered: it gets no
+    other role."""
+    is_own = is_ledgers(view, did) or is_enroller(view, did)
+    return is_own or remembered_session(view, did, t_ms) is not None
 
 
 def operator_count(view: Draft | View) -> int:

@@ -131,10 +131,8 @@ def _unendable(draft: Draft, actor: str, stated: KeyStatement) -> Refusal | None
 
 def _is_known(draft: Draft, key: VerifierKey, t_ms: int) -> bool:
     """Say whether this raw key has a role here, or ever signed for the ledger: a signature must have one sense."""
-    did, root = _did(key), draft.get(ROOT_KEY)
-    is_root = isinstance(root, Root) and parse_vkey(root.vkey).public_key == key.public_key
-    is_anybody = is_agent(draft, did) or is_operator(draft, did) or is_spoken_for(draft, did, t_ms)
-    return is_root or is_anybody or ledger_key_at(draft, did) is not None
+    did = _did(key)
+    return is_agent(draft, did) or is_operator(draft, did) or is_spoken_for(draft, did, t_ms)
 
 
 def _status(key: LedgerKey) -> str:

@@ -11,7 +11,20 @@ from gateway.core.key import line_of
 from gateway.core.state import Keys, LedgerKey, keys_at, ledger_key_at
 from tests.core.book import Book, own_members, vkey_of
 from tests.core.crew import Crew
-from tests.core.requests import NOW_MS, Ask, add, add_operator, did_of, key_note, key_of, remove, state_key
+from tests.core.requests import (
+    NOW_MS,
+    Ask,
+    add,
+    add_operator,
+    chain,
+    did_of,
+    enrol,
+    key_note,
+    key_of,
+    open_session,
+    remove,
+    state_key,
+)
 from verifier.entries import Leaf
 
 LOG, LOG_2, RECEIPT = vkey_of("log", "log"), vkey_of("log", "log 2"), vkey_of("receipt", "receipt")
@@ -55,6 +68,32 @@ def test_an_announced_key_counts_from_the_next_entry_on_beside_the_older_one() -
     assert bounds(one, "log 2") == (leaf.seq + 1, None, "active")
     assert keys_at(one.shelf, "log") == Keys("log", (LOG.vkey, LOG_2.vkey), hash_of("log 3"))
     assert keys_at(one.shelf, "receipt") == Keys("receipt", (RECEIPT.vkey,), None), "purposes have nothing in common"
+
+
+def with_used_keys() -> Crew:
+    """Beside the keys of entry 0: "log 2", announced, and "log", retired by it."""
+    one = Crew()
+    say(one, "announce", "log", "log 2")
+    say(one, "retire", "log", "log")
+    return one
+
+
+@pytest.mark.parametrize("name", ["log", "log 2", "receipt", "root"])
+def test_a_key_of_the_ledger_itself_never_gets_another_role(name: str) -> None:
+    """What it signs as an agent or operator could else be taken for a checkpoint or a receipt (15.2)."""
+    one = with_used_keys()
+    live, custodial = one.key("k", "live"), {"agentCustody": "gateway"}
+    assert one.refuses(add("op", name)) == one.refuses(add("op", name, **custodial)) == "key_taken"
+    assert one.refuses(enrol(name, live)) == "key_taken"
+    assert one.refuses(add_operator("op", name)) == "key_taken"
+    assert one.refuses(open_session(name, chain("A", name))) == "session_taken"
+
+
+def test_who_was_something_here_before_its_key_became_the_ledger_s_does_not_come_back() -> None:
+    one = Crew()
+    one.tell(remove("op", "A"))
+    say(one, "announce", "log", "A")
+    assert one.refuses(add("op", "A")) == "key_taken"
 
 
 @pytest.mark.parametrize(("verb", "entry", "status"), [

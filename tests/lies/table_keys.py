@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.requests import Ask, did_of, state_key
+from tests.core.requests import NOW_MS, Ask, ask, did_of, state_key
 from tests.lies.kit import LOG_2, LOG_3, NOBODY, RECEIPT_2, House, Json, Lie, Telling, checkpoint, spoken
 from tests.verifier import maker
 
@@ -106,6 +106,11 @@ def _resurrected(t: Telling) -> int:
     t.read()
     t.log_keys = [LOG_3, LOG_2]
     return _entry(t, "announce", LOG_2, t.own(t.at("key.announced", 0))["statement"])
+
+
+def _key_with_two_roles(t: Telling) -> int:
+    """op enrols the raw key that signs the checkpoints: what it signs would have two senses."""
+    return t.answer(t.sign(ask("agent.add", "op", NOW_MS, agent=maker.LOG.did)), "agent.added", agent=maker.LOG.did)
 
 
 def _third(t: Telling) -> int:
@@ -232,6 +237,8 @@ LIES = (
         ("key_line_wrong",)),
     Lie("key resurrected", "It brought the old statement about a key once more.", rotated, _resurrected, "key_known",
         "15.10", ("key_line_wrong",)),
+    Lie("log key as an agent", "It enrolled its own log key as an agent.", one_key, _key_with_two_roles, "key_taken",
+        "28.8"),
     Lie("three keys at once", "It announced a third log key.", overlapping, _third, "key_overlap", "15.10"),
     Lie("last key retired", "It retired the only log key.", one_key, _last, "key_last", "15.10"),
     Lie("retired what never was", "It retired a key that nobody had announced.", overlapping, _never_announced,

@@ -177,6 +177,15 @@ def test_a_position_keeps_what_was_committed_to() -> None:
     assert [f for f in report.findings if f.seq is not None and f.outcome] == []
 
 
+def test_a_key_of_the_ledger_is_rightly_refused_any_other_role() -> None:
+    ledger = steps()
+    used_up(ledger)
+    for key in (LOG, LOG2, RECEIPT, ROOT):
+        ledger.no("agent.refused", OPERATOR, "agent.add", {"agent": key.did}, "key_taken")
+        ledger.no("operator.refused", OPERATOR, "operator.add", {"operator": key.did}, "key_taken")
+    assert found(ledger) == []
+
+
 # --- lies ---
 
 Tell = Callable[[Steps], object]
@@ -201,7 +210,20 @@ def unstated(ledger: Steps) -> None:
     ledger.deny_key("announce", LOG, "key_known", root=ALICE)
 
 
+def used_up(ledger: Steps) -> None:
+    ledger.bring(LOG2)
+    ledger.end("retire", LOG)
+
+
 LIES: list[tuple[str, Tell, list[str]]] = [
+    ("an agent with a log key", lambda it: it.add(LOG), ["key_taken"]),
+    ("an agent with an announced key", lambda it: (both(it), it.add(LOG2)), ["key_taken"]),
+    ("an agent with a retired key", lambda it: (used_up(it), it.add(LOG)), ["key_taken"]),
+    ("an agent with the root's key", lambda it: it.add(ROOT), ["key_taken"]),
+    ("an operator with a receipt key", lambda it: it.add_operator(RECEIPT), ["key_taken"]),
+    ("a session with a receipt key", lambda it: it.open_session(RECEIPT, ALICE), ["session_taken"]),
+    ("a fresh key refused as taken", lambda it: it.no("agent.refused", OPERATOR, "agent.add",
+        {"agent": LOG2.did}, "key_taken"), ["refusal_wrong"]),
     ("announced by an operator without the root", lambda it: it.bring(LOG2, root=ALICE), ["key_statement_invalid"]),
     ("announced by an agent", lambda it: it.bring(LOG2, by=ALICE), ["leaf_malformed"]),
     ("announced though it is known", lambda it: it.bring(LOG), ["key_known"]),

@@ -13,8 +13,8 @@ import {
   encodeCanonical,
   hex,
 } from "./strict.mjs";
-import { isObject, isOnlyMark, isQuorumMet, isValid, latin1, leads, leafHash, lineCovers, linesOf } from "./strict.mjs";
-import { knownSeq, logLines, marks, must, parseCheckpoint, parseConsistency, parseJson, parseProof } from "./strict.mjs";
+import { isObject, isOnlyMark, isQuorumMet, isValid, knownSeq, latin1, leads, leafHash, lineCovers } from "./strict.mjs";
+import { linesOf, logLines, marks, must, parseCheckpoint, parseConsistency, parseJson, parseProof } from "./strict.mjs";
 import { rangesFromInclusion, rootFromInclusion, same, sha256, thumbprint, utf8 } from "./strict.mjs";
 
 const LIMITS = TABLE.limits;
@@ -423,7 +423,7 @@ async function sizeFindings(checkpoint, keyring, signed, isMet, files) {
   return missing.length ? [missingFinding(checkpoint.size, missing, knownSeq(keyring))] : [];
 }
 
-/** A key without an end in the document may have been retired since, unless the document shows newer entries (16.12). */
+/** A key that is open in the document may have been retired since, unless the document shows newer entries (16.12). */
 function missingFinding(size, missing, known) {
   const text = `a log key that is in force at size ${size} has not signed it`;
   if (size - 1 <= known || missing.some((line) => line.to !== null)) return finding(6, "log_line_missing", text);

@@ -46,7 +46,7 @@ def key_faults(state: State, leaf: Leaf) -> Faults:
     purpose, vkey = leaf.text("purpose"), leaf.text("key")
     ended = ENDED.get(leaf.entry_type.name)
     if ended is None:
-        keys.all.append(LedgerKey(purpose, vkey, public_key_of(vkey), leaf.seq))
+        keys.add(LedgerKey(purpose, vkey, public_key_of(vkey), leaf.seq))
         keys.committed.pop(purpose, None)
         if "next" in leaf.value:
             keys.committed[purpose] = leaf.text("next")
@@ -93,5 +93,4 @@ def _is_known(keys: Keys, people: People, public_key: bytes) -> bool:
     """Say whether a raw key has a role here, or ever signed for the ledger: a signature must have one sense."""
     did = encode_did(public_key)
     is_anybody = did in people.operators or did in people.sessions or did == people.enroller
-    is_own = public_key == public_key_of(keys.root) or any(key.public_key == public_key for key in keys.all)
-    return is_own or is_anybody or people.agent(did) is not None
+    return keys.is_own(did) or is_anybody or people.agent(did) is not None

@@ -21,7 +21,7 @@ _TEXT = "the entries before call for the refusal {} (28.7, 28.8, 30.1, 30.3)"
 def role_faults(state: State, leaf: Leaf) -> Faults:
     """`operator.added`, `agent.removed`, `apikey.issued` and their like: nothing refuses it; then it is so."""
     name, people = leaf.entry_type.name, state.people
-    error = due_error(people, leaf, leaf.value)
+    error = due_error(state, leaf, leaf.value)
     if error is not None and (error != "operator_required" or name == "agent.added"):  # else said of the actor
         yield error, _TEXT.format(error)
     if name == "apikey.revoked":
@@ -31,9 +31,14 @@ def role_faults(state: State, leaf: Leaf) -> Faults:
     _MOVES[name](state, leaf)
 
 
-def due_error(people: People, leaf: Leaf, asked: JsonObject) -> str | None:
-    """Return the refusal that an action calls for; `asked` is its body, or an entry that repeats all that decides."""
-    return _ERRORS[leaf.action or ""](people, leaf.actor, asked)
+def due_error(state: State, leaf: Leaf, asked: JsonObject) -> str | None:
+    """Return the refusal that an action calls for; `asked` is its body, or an entry that repeats all that decides.
+
+    A key of the ledger itself gets no role, whatever else stands against it later (15.2).
+    """
+    error, action = _ERRORS[leaf.action or ""](state.people, leaf.actor, asked), leaf.action or ""
+    did = _text(asked, {"agent.add": "agent", "operator.add": "operator"}.get(action, "")) or ""
+    return "key_taken" if error != "operator_required" and state.keys.is_own(did) else error
 
 
 def _text(asked: JsonObject, name: str) -> str | None:

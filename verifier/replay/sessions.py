@@ -84,7 +84,7 @@ def _key_error(state: State, leaf: Leaf, chain: Sequence[Delegation], who: Who) 
     if is_removed or who.on_behalf_of not in people.operators:
         return "issuer_removed"
     is_other = people.agent(did) is not None or did in people.operators or did == people.enroller
-    if is_other or did in people.sessions:
+    if is_other or did in people.sessions or state.keys.is_own(did):
         return "session_taken"
     return "too_many_sessions" if _is_full(state, who, did) else None
 

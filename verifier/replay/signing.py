@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verifier.did import encode_did
 from verifier.entries import Leaf
 from verifier.keyring import KeyLine, parse_key_line
 from verifier.note import VerifierKey, parse_vkey
@@ -51,6 +52,7 @@ class Keys:
         self.origin = ""
         self.genesis = b""
         self.all: list[LedgerKey] = []
+        self._dids: set[str] = set()
         self.committed: dict[str, str] = {}  # by purpose, the hash of the key that has to come next
 
     def open(self, leaf: Leaf, genesis: bytes) -> None:
@@ -58,9 +60,20 @@ class Keys:
         self.root, self.origin, self.genesis = leaf.text("root"), leaf.origin, genesis
         for line in lines_of(leaf):
             if line is not None:
-                self.all.append(LedgerKey(line.purpose, line.key.vkey, line.key.public_key, 0))
+                self.add(LedgerKey(line.purpose, line.key.vkey, line.key.public_key, 0))
+        if public_key := public_key_of(self.root):
+            self._dids.add(encode_did(public_key))
         following = leaf.value.get("nextKeys")
         self.committed = {name: str(it) for name, it in following.items()} if isinstance(following, dict) else {}
+
+    def is_own(self, did: str) -> bool:
+        """Say whether a DID has the raw key of the root, or of what signs or ever signed for the ledger."""
+        return did in self._dids
+
+    def add(self, key: LedgerKey) -> None:
+        self.all.append(key)
+        if key.public_key:
+            self._dids.add(encode_did(key.public_key))
 
     def in_force(self, purpose: str) -> list[LedgerKey]:
         return [key for key in self.all if key.purpose == purpose and key.ended_seq is None]

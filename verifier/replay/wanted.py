@@ -67,7 +67,7 @@ def wanted_by(state: State, leaf: Leaf, entry: Judged) -> object:
 def _role_error(state: State, leaf: Leaf, asked: JsonObject) -> str | None:
     if leaf.action == "session.close":
         return closing_error(state, leaf)
-    return key_error(state, leaf) if leaf.action in KEY_ACTIONS else due_error(state.people, leaf, asked)
+    return key_error(state, leaf) if leaf.action in KEY_ACTIONS else due_error(state, leaf, asked)
 
 
 def _acquire(state: State, leaf: Leaf, nonce: str) -> object:
