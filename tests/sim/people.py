@@ -492,7 +492,7 @@ class People(Batches):
             "operator_removed": bool(self._were["former"]),
             "trial_over": did in book.agents,
             "idempotency_mismatch": False,  # nobody uses a key for two requests
-            "session_taken": did in book.sessions or did in book.agents or did in book.operators,
+            "session_taken": did in book.sessions or did in book.agents or did in book.operators or self._is_role(did),
         }
         return None if facts.get(row, True) else "that never happened"
 

@@ -229,9 +229,9 @@ COMPANY = 58  # a seed with sessions, batches and things given back
 
 
 def ledger(seed: int) -> list[bytes]:
-    """Return the leaves of one world."""
+    """Return the leaves of one world; without witnesses, whom a new checker would not know."""
     found: list[Any] = []
-    assert run(seed, watch=found.append).violation is None
+    assert run(seed, lambda config: config.but(witnesses=0, liars=0), watch=found.append).violation is None
     return [bytes(leaf) for leaf in found[0].checker.raw]
 
 

@@ -59,7 +59,7 @@ class Vault(People):
         self.committed: dict[str, str] = {}
         self.policy: Policy | None = None  # of the witnesses that the gateway asks
         self.recorded = 0  # the largest size recorded as witnessed
-        self._root = b""
+        self._own: set[str] = set()  # the DIDs that its keys, and the root's, would have
         self._genesis = ""
 
     # -- who signs ----------------------------------------------------------------------------------------------------
@@ -85,16 +85,21 @@ class Vault(People):
     # -- keys come and go ---------------------------------------------------------------------------------------------
 
     def open_vault(self, leaf: Leaf, raw: bytes) -> None:
-        self._root, self._genesis = parse_vkey(leaf["root"]).public_key, sha256(b"\x00" + raw).hexdigest()
+        self._genesis = sha256(b"\x00" + raw).hexdigest()
+        self._own = {encode_did(parse_vkey(leaf["root"]).public_key)}
         for purpose, vkey, *_ in (line.split(" ") for line in leaf["keys"]):
-            self.signing.append(SigningKey(purpose, vkey, 0))
+            self._begins(SigningKey(purpose, vkey, 0))
         self.committed = dict(leaf.get("nextKeys", {}))
+
+    def _begins(self, key: SigningKey) -> None:
+        self.signing.append(key)
+        self._own.add(encode_did(key.raw))
 
     def on_key_announced(self, leaf: Leaf) -> None:
         self.role(leaf)
         _, purpose, vkey, *following = self._stated(leaf)
         demand([leaf.get("next", "-")] == following, "key", f"entry {leaf['seq']} commits to another key")
-        self.signing.append(SigningKey(purpose, vkey, leaf["seq"]))
+        self._begins(SigningKey(purpose, vkey, leaf["seq"]))
         self.committed.pop(purpose, None)
         if "next" in leaf:
             self.committed[purpose] = leaf["next"]
@@ -144,8 +149,11 @@ class Vault(People):
 
     def _has_role(self, raw: bytes) -> bool:
         did = encode_did(raw)
-        is_own = raw == self._root or any(key.raw == raw for key in self.signing)
-        return is_own or did in self.book.operators or self.book.agent(did) is not None or self._is_role(did)
+        return did in self.book.operators or self.book.agent(did) is not None or self._is_role(did)
+
+    def _is_role(self, did: str) -> bool:
+        """A key of the ledger, past ones and the root's too, gets no other role."""
+        return super()._is_role(did) or did in self._own
 
     def _why_not_key_end(self, actor: str, body: Leaf) -> str | None:
         _, purpose, vkey = body["statement"].split("\n")[3].split(" ")
