@@ -6,6 +6,7 @@ each is made again from the entry it names. What may be forgotten when is only c
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hmac import compare_digest
 
 import orjson
@@ -38,7 +39,7 @@ from gateway.store.raw import RawFile, RawRecord
 from gateway.store.recent import kind_of
 from gateway.store.sqlite import Reader
 from verifier.checkpoint import parse_checkpoint
-from verifier.entries import full_type
+from verifier.entries import WINDOW_S_MAX, full_type
 from verifier.request import content_digest, parse_signature_input
 from verifier.wire import JsonObject, Malformed, encode_base64
 
@@ -55,6 +56,7 @@ class Records:
         self._sealed: list[RecordChange] = []
         self._due: set[int] = set()  # of each record that may be forgotten one day: its key and due time, hashed
         self._idempotency_ms = self._skew_ms = 0
+        self._young: set[str] | None = None
         self.is_seal_whole = False
 
     def check(self) -> int:
@@ -153,8 +155,24 @@ class Records:
             signed = parse_signature_input(str(asked.get("signatureInput")))
         except Malformed:
             return False
-        until_ms = signed.expires * 1_000 + self._skew_ms
-        return (key, record.until_ms) == (nonce_key(str(leaf.get("actor")), signed.nonce), until_ms)
+        if key == nonce_key(str(leaf.get("actor")), signed.nonce):
+            return record.until_ms == signed.expires * 1_000 + self._skew_ms
+        # A request that was sent again got this entry's answer, and spent a nonce that stands in no entry.
+        last_ms = _time_ms(leaf) + self._idempotency_ms + WINDOW_S_MAX * 1_000 + 2 * self._skew_ms
+        return _time_ms(leaf) < record.until_ms <= last_ms and key not in self._own_nonces()
+
+    def _own_nonces(self) -> set[str]:
+        """Return the places of the nonces in entries so young that these are still remembered."""
+        head = self._file.head()
+        if self._young is None and head is not None:
+            self._young, seq = set(), head.size
+            since_ms = head.time_ms - WINDOW_S_MAX * 1_000 - 2 * self._skew_ms
+            while seq > 0 and _time_ms(self._leaf(seq := seq - 1)) >= since_ms:
+                leaf, asked = self._asked(seq)
+                with suppress(Malformed):
+                    signed = parse_signature_input(str(asked.get("signatureInput")))
+                    self._young.add(nonce_key(str(leaf.get("actor")), signed.nonce))
+        return self._young or set()
 
     def _is_ended(self, key: str, record: Ended) -> bool:
         """Say whether an entry ended, in this way and then, the lease or ticket that the key names, or broke the token.

@@ -97,6 +97,17 @@ async def _end_things(world: World) -> None:
     await world.ask(remove("op", "D", at_ms=at_ms))
 
 
+async def test_a_request_that_was_sent_again_is_no_damage(tmp_path: Path) -> None:
+    """It gets the answer of the first one and spends a nonce of its own, which no entry has."""
+    async with world(tmp_path / "again", make(tmp_path / "again"), self_audit=False) as place:
+        await place.agent("a")
+        for _ in range(2):
+            message = place.signed(place.agents["a"], "lease.acquire", idempotency_key="again", resource="lock:x")
+            assert (await place.send(message)).status == 200
+    check = check_file(Folder.of(tmp_path / "again"))
+    assert check.is_sound, list(check.flaws.lines())
+
+
 async def _change_keys(world: World) -> None:
     """Two log keys for a while, then the second alone; a new receipt key, the first of which is disowned."""
     genesis = world.genesis.hex()
