@@ -30,6 +30,7 @@ from gateway.web.tiles import TILE_WIDTH, Tile, tiles_of
 from keys.files import sync_folder
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.entries import moment, parse_leaf
+from verifier.note import encode_note
 from verifier.wire import INT_MAX, TEXT_BYTES_MAX, Malformed
 
 ENTRIES_PER_READ = 256
@@ -44,20 +45,47 @@ class ExportError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How far the ledger is covered by a stored checkpoint."""
+    """How far the ledger is covered by a stored checkpoint; `is_witnessed`: with the lines of witnesses."""
 
     origin: str
     size: int
     note: bytes
+    is_witnessed: bool = False
 
 
-def extent_of(reader: Reading) -> Extent:
-    """Return the newest stored checkpoint with what it covers; ExportError for an empty ledger."""
+def cosigned_of(database: Path) -> Checkpoint | None:
+    """Return the newest checkpoint that a quorum of witnesses cosigned, as a gateway keeps it; None without one."""
+    with closing(RawFile(database)) as file, file.moment():
+        rows = [*file.records(COSIGNED_KEY)]
+    for row in rows:
+        try:
+            record = decode_record(row.key, row.value)
+            return parse_checkpoint(record.note.encode()) if isinstance(record, Cosigned) else None
+        except Malformed:
+            return None
+    return None
+
+
+def extent_of(reader: Reading, cosigned: Checkpoint | None = None, *, is_witnessed: bool = False) -> Extent:
+    """Return the newest stored checkpoint with what it covers, or the `cosigned` one if that reaches as far.
+
+    With `is_witnessed` the cosigned one in any case. ExportError for an empty ledger, and when there is none.
+    """
     note = reader.last_note(INT_MAX)
     if note is None:
         raise ExportError("the ledger has no signed checkpoint yet; start the gateway once")
-    checkpoint = parse_checkpoint(note)
-    return Extent(checkpoint.origin, checkpoint.size, note)
+    newest = parse_checkpoint(note)
+    if cosigned is not None and (is_witnessed or cosigned.size == newest.size) and _is_part(reader, cosigned, newest):
+        return Extent(cosigned.origin, cosigned.size, encode_note(cosigned.note), is_witnessed=True)
+    if is_witnessed:
+        raise ExportError("no checkpoint that witnesses cosigned is kept yet; leave out --witnessed or try later")
+    return Extent(newest.origin, newest.size, note)
+
+
+def _is_part(reader: Reading, older: Checkpoint, newest: Checkpoint) -> bool:
+    """Say whether a checkpoint is of this very ledger: what lies in the file as cosigned is believed no further."""
+    is_near = older.origin == newest.origin and 0 < older.size <= newest.size
+    return is_near and load_edge(reader, older.size).root == older.root
 
 
 def await_signed(reader: Reader, seconds: float = SIGNED_SECONDS) -> None:
@@ -77,11 +105,12 @@ def newer_than(reader: Reader, extent: Extent) -> int:
     return 0 if head is None else max(0, head.size - extent.size)
 
 
-def export_file(reader: Reading, out: Path) -> Extent:
-    """Write the one-file export; `out` is replaced in one step or not at all."""
+def export_file(reader: Reading, out: Path, extent: Extent | None = None) -> Extent:
+    """Write the one-file export, up to the newest checkpoint or to `extent`; `out` is replaced in one step or not at
+    all."""
     if out.is_dir():
         raise ExportError(f"{out} is a folder; name a file, or write tiles there with --tiles DIR")
-    extent = extent_of(reader)
+    extent = extent or extent_of(reader)
     with _replaced(out) as file:
         file.write(f"tallystick-ledger/v1 {extent.origin} {extent.size}\n".encode())
         for leaf in _leaves(reader, extent.size):
@@ -90,9 +119,9 @@ def export_file(reader: Reading, out: Path) -> Extent:
     return extent
 
 
-def export_tiles(reader: Reading, folder: Path) -> Extent:
+def export_tiles(reader: Reading, folder: Path, extent: Extent | None = None) -> Extent:
     """Write a tile directory, or bring it up to date."""
-    return TileFolder(folder).update(reader)
+    return TileFolder(folder).update(reader, extent)
 
 
 class TileFolder:
@@ -111,12 +140,13 @@ class TileFolder:
         except Malformed as error:
             raise ExportError(f"{self._folder}/{CHECKPOINT_FILE} is no checkpoint; choose another directory") from error
 
-    def update(self, reader: Reading) -> Extent:
-        """Write what is new, then the checkpoint, then drop partial tiles that full ones replace."""
-        extent, held = extent_of(reader), self.checkpoint()
+    def update(self, reader: Reading, extent: Extent | None = None) -> Extent:
+        """Write what is new, up to the newest checkpoint or to `extent`, then the checkpoint, then drop partial tiles
+        that full ones replace."""
+        extent, held = extent or extent_of(reader), self.checkpoint()
         if held is not None:
             self._check_same(reader, held, extent)
-            if held.size == extent.size and self._done:
+            if held.size == extent.size and self._done and encode_note(held.note) == extent.note:
                 return extent
         pruned = self._pruned()
         for tile in tiles_of(extent.size):
@@ -148,6 +178,11 @@ class TileFolder:
         """The directory must be an older state of this very ledger, or readers would see two histories."""
         if held.origin != extent.origin:
             raise ExportError(f"{self._folder} holds tiles of {held.origin}; choose another directory")
+        if extent.is_witnessed and held.size > extent.size:
+            raise ExportError(
+                f"{self._folder} has {held.size} entries, of which {extent.size} are witnessed so far; wait until more"
+                " are, or choose another directory"
+            )
         if held.size > extent.size or (held.size and load_edge(reader, held.size).root != held.root):
             raise ExportError(
                 f"{self._folder} holds a checkpoint of {held.size} entries that this ledger does not contain: one of"

@@ -22,7 +22,9 @@ from gateway.export import (
     TileFolder,
     await_signed,
     backup,
+    cosigned_of,
     export_file,
+    extent_of,
     newer_than,
     stats,
     stats_table,
@@ -80,6 +82,9 @@ def _add_export(export: argparse.ArgumentParser) -> None:
         "--tiles", type=Path, metavar="DIR", help="write a directory of C2SP tiles, or bring it up to date"
     )
     export.add_argument(
+        "--witnessed", action="store_true", help="end exactly at the newest checkpoint that witnesses cosigned"
+    )
+    export.add_argument(
         "--follow", type=_seconds, metavar="SECONDS", help="with --tiles: go on, and look for more that often"
     )
 
@@ -116,32 +121,43 @@ def _seconds(text: str) -> float:
 def _export(arguments: argparse.Namespace) -> int:
     with closing(Reader(arguments.data / LEDGER_FILE)) as reader:
         await_signed(reader)
+        extent = _extent(reader, arguments)
         if arguments.tiles:
             folder = TileFolder(arguments.tiles)
-            extent = folder.update(reader)
+            folder.update(reader, extent)
         elif arguments.follow:
             raise ExportError("--follow brings a tile directory up to date; say --tiles DIR")
         else:
-            extent = export_file(reader, arguments.out or arguments.file)
-        _tell_extent(reader, extent, arguments.tiles or arguments.out or arguments.file)
+            export_file(reader, arguments.out or arguments.file, extent)
+        _tell_extent(reader, extent, arguments)
         if arguments.follow:
             with suppress(KeyboardInterrupt):
-                _follow(reader, folder, arguments.follow, extent.size)
+                _follow(reader, folder, arguments, extent.size)
     return 0
 
 
-def _tell_extent(reader: Reader, extent: Extent, place: Path) -> None:
-    print(f"{extent.size} entries of {extent.origin} written to {place}", flush=True)
-    if newer := newer_than(reader, extent):
+def _extent(reader: Reader, arguments: argparse.Namespace) -> Extent:
+    return extent_of(reader, cosigned_of(arguments.data / LEDGER_FILE), is_witnessed=arguments.witnessed)
+
+
+def _tell_extent(reader: Reader, extent: Extent, arguments: argparse.Namespace) -> None:
+    place, seen = arguments.tiles or arguments.out or arguments.file, " witnessed" if extent.is_witnessed else ""
+    print(f"{extent.size}{seen} entries of {extent.origin} written to {place}", flush=True)
+    newer, cosigned = newer_than(reader, extent), cosigned_of(arguments.data / LEDGER_FILE)
+    if newer:
         entries = "newer entry is" if newer == 1 else "newer entries are"
-        print(f"{newer} {entries} committed, their checkpoint is not kept yet; run again")
+        lack = "not witnessed yet" if arguments.witnessed else "their checkpoint is not kept yet; run again"
+        print(f"{newer} {entries} committed, {lack}")
+    if cosigned is not None and not extent.is_witnessed and cosigned.size < extent.size:
+        print(f"witnesses have seen {cosigned.size} of them so far; to end exactly there, with their signatures, add")
+        print("  --witnessed")
 
 
-def _follow(reader: Reader, folder: TileFolder, period_s: float, size: int) -> None:
+def _follow(reader: Reader, folder: TileFolder, arguments: argparse.Namespace, size: int) -> None:
     """Bring a tile directory up to date until interrupted; what is not new costs one look at the newest checkpoint."""
     while True:
-        sleep(period_s)
-        extent = folder.update(reader)
+        sleep(arguments.follow)
+        extent = folder.update(reader, _extent(reader, arguments))
         if extent.size != size:
             size = extent.size
             print(f"{size} entries", flush=True)

@@ -98,6 +98,23 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(gateway, witnesses, tmp_path / "home", copy)
 
 
+@pytest.mark.parametrize("place", [["ledger.txt"], ["--tiles", "tiles"]], ids=["file", "tiles"])
+def test_an_export_ends_where_witnesses_have_seen_it(scene: Scene, tmp_path: Path, place: list[str]) -> None:
+    """The whole way: a gateway, its witnesses, an export, and an auditor who pinned root and policy."""
+    seq = scene.acquire("lock:a")
+    until(lambda: scene.kept_size() > seq)
+    scene.gateway.stop()
+    public, data = scene.gateway.data / "public", scene.gateway.data
+    where = [*place[:-1], str(tmp_path / place[-1])]
+    done = run_cli("ledger", "export", *where, "--witnessed", "--data", str(data))
+    assert done.returncode == 0, done.stderr
+    size = scene.kept_size()
+    assert f"{size} witnessed entries" in done.stdout
+    pins = ("--root", scene.gateway.root_vkey(), "--keys", str(public / "keys.note"))
+    said = run_module("verifier", "ledger", where[-1], *pins, "--policy", str(data / WITNESSES_FILE))
+    assert f"to size {size}, witnessed 2/2" in said.stdout and said.returncode == 0, said.stdout + said.stderr
+
+
 def test_what_was_witnessed_is_there_after_every_kill_and_goes_on(scene: Scene, tmp_path: Path) -> None:
     before = 0
     for number in range(KILLS):

@@ -9,6 +9,7 @@ from gateway.export import ExportError, export_file, export_tiles, extent_of
 from gateway.signer import Signer
 from gateway.store.contract import StoredCheckpoint, StoredEntry
 from keys.signing import SigningKey
+from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.merkle import leaf_hash, node_hash
 from verifier.replay.tree import complete_nodes, fold
 
@@ -120,3 +121,40 @@ def test_a_ledger_without_a_checkpoint_exports_nothing(out: Path) -> None:
     with pytest.raises(ExportError):
         extent_of(Shelf(total=0, signed=0))
     assert not out.exists()
+
+
+def cosigned(shelf: Shelf, size: int, root: bytes | None = None) -> Checkpoint:
+    """What a gateway keeps: its own line and one of a witness, which is not judged here."""
+    note = SIGNER.sign_checkpoint(size, shelf.root(size) if root is None else root)
+    return parse_checkpoint(note + b"\xe2\x80\x94 witness.example/w AAAAAAAAAAA=\n")
+
+
+def test_an_export_takes_the_cosigned_checkpoint_if_that_reaches_as_far() -> None:
+    shelf = Shelf(total=7, signed=5)
+    extent = extent_of(shelf, cosigned(shelf, 5))
+    assert extent.is_witnessed and extent.size == 5 and b"witness.example/w" in extent.note
+    older = extent_of(shelf, cosigned(shelf, 3))
+    assert (older.size, older.is_witnessed) == (5, False)
+
+
+def test_an_export_may_end_exactly_where_witnesses_have_seen_it(out: Path, tmp_path: Path) -> None:
+    shelf = Shelf(total=600, signed=600)
+    extent = extent_of(shelf, cosigned(shelf, 300), is_witnessed=True)
+    export_file(shelf, out, extent)
+    assert out.read_bytes().count(b"\n") == 1 + 300 + extent.note.count(b"\n") + 1
+    folder = tmp_path / "tiles"
+    export_tiles(shelf, folder, extent)
+    assert (folder / "checkpoint").read_bytes() == extent.note
+    assert (folder / "tile/entries/001.p/44").exists() and not (folder / "tile/entries/002.p").exists()
+    export_tiles(shelf, folder)
+    with pytest.raises(ExportError, match="of which 300 are witnessed"):
+        export_tiles(shelf, folder, extent)
+
+
+@pytest.mark.parametrize("kept", [None, "beyond", "another root"])
+def test_what_is_kept_as_cosigned_is_this_ledger_s_or_nothing(kept: str | None) -> None:
+    shelf, longer = Shelf(total=7, signed=5), Shelf(total=7, signed=7)
+    shown = {"beyond": cosigned(longer, 7), "another root": cosigned(shelf, 5, bytes(32))}.get(kept or "")
+    assert not extent_of(shelf, shown).is_witnessed
+    with pytest.raises(ExportError, match="leave out --witnessed"):
+        extent_of(shelf, shown, is_witnessed=True)
