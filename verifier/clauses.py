@@ -64,10 +64,11 @@ _BY_CLAUSE = {
     "16.11": "private_other_leaf private_unknown private_differs private_malformed",
     "17.2": "root_differs empty",
     "17.4": "decisions_not_redecided",
-    "17.5": "gap_wrong holiday_missing",
+    "17.5": "durability_wrong gap_wrong holiday_missing",
     "17.6": "record_wrong later_than_cosignature earlier_than_cosignature unwitnessed",
     "17.7": "position_refused",
     "17.8": "key_line_unannounced key_line_wrong key_document_older",
+    "17.9": "expiry_overdue ends_outstanding",
     "18.1": "time_backwards",
     "18.3": "epoch_wrong",
     "18.4": "holiday_wrong",
@@ -106,6 +107,7 @@ _BY_CLAUSE = {
     "33.3": "two_hashes two_geneses prev_differs anchor_differs",
     "33.4": "consistency_not_proven origins_differ",
     "33.5": "compare_malformed evidence_differs",
+    "31.4": "batch_refusal_due",
     "31.5": "batch_differs batch_malformed batch_missing batch_not_included batch_unexpected",
 }
 CLAUSES: Mapping[str, str] = MappingProxyType(

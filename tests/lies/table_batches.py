@@ -143,7 +143,7 @@ LIES = (
     Lie("command answered later", "It dated the last answer a second after its batch.", three, _later,
         "batch_differs", "31.5"),
     Lie("all or nothing torn", "It carried out two commands of an atomic batch and refused the third.",
-        all_or_nothing, _as_one, "refusal_due", "6.3"),
+        all_or_nothing, _as_one, "batch_refusal_due", "31.4"),
     Lie("atomic batch refused for nothing", "It refused a batch that nothing stood against.", all_or_nothing,
         _refused_for_nothing, "refusal_wrong", "10.1"),
     Lie("wrong command blamed", "It refused a batch for a command that nothing stood against.", all_or_nothing,

@@ -250,7 +250,7 @@ LIES = (
     Lie("reused idempotency key", "It decided a retry anew.", one_held, _same_idempotency, "idempotency_key_reused",
         "9.2"),
     Lie("request kept back", "It decided a request long after its window.", one_held, _late, "outside_window",
-        "4.10"),
+        "4.10", ("expiry_overdue",)),
     Lie("time backwards", "It dated an entry before the one ahead of it.", one_held, _backdated, "time_backwards",
         "18.1", ("token_not_rising",)),
     Lie("backdated time", "It dated a request a minute before it was signed.", one_held, _predated, "outside_window",

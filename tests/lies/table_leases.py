@@ -30,6 +30,13 @@ def ran_out() -> House:
     return house
 
 
+def short() -> House:
+    """A holds for five seconds."""
+    house = House()
+    house.hold("A", OLD, ttlMs=5_000)
+    return house
+
+
 def given_back() -> House:
     """A gives back after a real hold, in the moment in which B takes; then B changes its mode."""
     house = House()
@@ -320,7 +327,16 @@ def _refusal_dropped(t: Telling) -> int:
     return t.drop(t.at("lease.refused", 1))
 
 
+def _forgotten(t: Telling) -> int:
+    """No entry says that A's lease ran out, so that A pays nothing for it; C asks for another name."""
+    t.forget("lease/")
+    t.house.t_ms += 100_000
+    return t.go_on(lambda house: house.hold("C", NEW))
+
+
 LIES = (
+    Lie("forgotten lease", "It never wrote the expiry of A's lease, which nobody asked for again.", short, _forgotten,
+        "expiry_overdue", "17.9"),
     Lie("double grant", "It granted B what A still held.", asked_twice, _double, "double_grant", "7.2"),
     Lie("early expiry", "It ended A's lease at the end it had before its renewal.", renewed, _early, "end_wrong",
         "7.4", ("expired_early",)),

@@ -85,6 +85,18 @@ def _next(t: Telling) -> int:
     return t.invent("service.started", epoch=t.entries[-1]["epoch"] + 1, cause="start", isClean=True, gapMs=0)
 
 
+def _other_reason(t: Telling) -> int:
+    return t.edit(t.at("lease.holiday"), reason="recovery")
+
+
+def _promised_later(t: Telling) -> int:
+    """From B's grant on entries are called replicated."""
+    place = t.at("lease.granted")
+    for later in range(place, len(t.entries)):
+        t.edit(later, durability="replicated")
+    return place
+
+
 def _outage_long(t: Telling) -> int:
     """The gap is told longer than it was, and the holiday with it."""
     place = t.at("service.started")
@@ -215,6 +227,10 @@ LIES = (
         "18.4"),
     Lie("holiday kept quiet", "It started without a holiday.", restarted, _holiday_missing, "holiday_missing",
         "17.5"),
+    Lie("holiday for another reason", "It called the holiday of a start that of a recovery.", restarted, _other_reason,
+        "holiday_wrong", "18.4"),
+    Lie("another promise without a start", "It called entries replicated from one to the next.", working,
+        _promised_later, "durability_wrong", "17.5"),
     Lie("outage told longer", "It told of a gap that was not there.", restarted, _outage_long, "gap_wrong", "17.5",
         ("holiday_wrong",)),
     Lie("expiry within a holiday", "It ended A's lease while a holiday ran.", restarted, _within_holiday,

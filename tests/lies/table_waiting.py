@@ -21,6 +21,14 @@ def in_line() -> House:
     return house
 
 
+def full() -> House:
+    """A holds, and B stands in a line of one."""
+    house = House(queue_per_resource=1)
+    house.hold("A", ONE)
+    house.line("B", ONE)
+    return house
+
+
 def next_one() -> House:
     """A gives back, B is offered what it waits for; C stands behind and D asks in vain."""
     house = in_line()
@@ -272,6 +280,12 @@ def _full(t: Telling) -> int:
     return t.go_on(lambda house: house.ask_for("D", ONE, wait=True))
 
 
+def _squeezed_in(t: Telling) -> int:
+    """C is taken into a line that is full, as if eight had room in it."""
+    t.house.parameters = t.house.parameters.__class__(queue_per_resource=8)
+    return t.go_on(lambda house: house.line("C", ONE))
+
+
 def _reserved(t: Telling) -> int:
     """B's ticket for two names gets its reservation at once."""
     ticket = t.own(t.at("wait.queued"))
@@ -319,6 +333,7 @@ LIES = (
     Lie("claim denied", "It told B to go on waiting for what it was offered.", next_one, _claim_denied,
         "claim_denied", "23.6"),
     Lie("line said to be full", "It sent D away from a line of two.", in_line, _full, "refusal_wrong", "10.1"),
+    Lie("squeezed into a full line", "It put C in a line that had no room.", full, _squeezed_in, "refusal_due", "6.3"),
     Lie("reserved without cause", "It reserved for B what others might have had.", many_names, _reserved,
         "reservation_wrong", "23.8"),
     Lie("queued for what is free", "It put D in line behind nobody.", in_line, _queued_needlessly,

@@ -41,6 +41,7 @@ def test_an_honest_day_is_valid_and_its_completeness_unknown_without_a_pinned_si
         "requests": 9,
         "custodial": 0,
         "unexplained": 0,
+        "outstanding": {"count": 0, "oldestMs": 0},
         "slowestEndMs": 500,
         "start": 0,
         "keysVersion": 1,
@@ -377,9 +378,10 @@ def test_what_is_allowed_though_it_looks_like_a_lie() -> None:
     ledger.grant(ALICE, "lock:a", idempotencyKey="once", nonce="n" * 22)
     ledger.grant(BOB, "lock:b", idempotencyKey="once", nonce="n" * 22)
     ledger.time_ms += 86_400_000
-    ledger.grant(ALICE, "lock:d", idempotencyKey="once", nonce="n" * 22)
     ledger.expire(5)
-    ledger.returned(7, ledger.remove(ALICE))
+    ledger.expire(6)
+    again = ledger.grant(ALICE, "lock:d", idempotencyKey="once", nonce="n" * 22)
+    ledger.returned(again, ledger.remove(ALICE))
     ledger.add(ALICE)
     ledger.grant(ALICE, "lock:e")
     assert of_ledger(ledger) == []

@@ -287,7 +287,7 @@ LIES: list[tuple[Tell, Found, dict[str, int]]] = [
     (another_name, [(8, "body_differs")], {}),
     (another_action, [(9, "body_differs")], {}),
     (of_another_count, [(6, "body_differs")], {}),
-    (refused_in_an_atomic_batch, [(9, "refusal_due")], {}),
+    (refused_in_an_atomic_batch, [(9, "batch_refusal_due")], {}),
     (granted_though_held, [(9, "double_grant")], {}),
     (granted_anew_within_a_batch, [(8, "not_extended")], {}),
     (released_unseen, [(8, "released_unseen")], {}),

@@ -81,7 +81,7 @@ def a_holiday_moves_the_end_of_a_delay_that_the_outage_met(ledger: Scene) -> Non
     ended(ledger, ALICE, one, delayUntilMs=ledger.time_ms + 6_000)
     end = ended(ledger, ALICE, two, delayUntilMs=ledger.time_ms + 6_000)
     ledger.time_ms += 4_000
-    ledger.grant(BOB, "lock:c")  # here the first delay is over
+    ledger.grant(BOB, "lock:c", ttl_ms=120_000)  # here the first delay is over
     ledger.time_ms += 20_000
     ledger.start()
     ledger.grant(BOB, "lock:a")

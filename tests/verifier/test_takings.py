@@ -624,6 +624,7 @@ def test_refusals_that_the_ledger_calls_for() -> None:
     refuse(ledger, "removal.refused", ALICE, "operator_required", {"agent": STRANGER.did})
     refuse(ledger, "removal.refused", OPERATOR, "agent_not_found", {"agent": STRANGER.did})
     ledger.time_ms += 86_400_000
+    ledger.expire(live)
     refuse(ledger, "renewal.refused", ALICE, "lease_unknown", by_id(gone))
     refuse(ledger, "renewal.refused", BOB, "lease_unknown", by_id(let_go))
     assert of_ledger(ledger) == []

@@ -16,6 +16,7 @@ from pathlib import Path
 from verifier.keyring import Keyring
 from verifier.replay.audit import Audit
 from verifier.replay.document import document_findings
+from verifier.replay.due import OUTSTANDING_MS, outstanding
 from verifier.replay.folder import Folder
 from verifier.replay.heads import Reading, check_own_checkpoint, check_pinned_checkpoint
 from verifier.replay.judged import authorities_in, judged
@@ -31,7 +32,7 @@ NOT_REDECIDED = Finding(
     "decisions_not_redecided",
     Outcome.VALID,
     "not decided again: that a decision.failed had to fail, what was turned away without an entry (by rate, say), the "
-    "order of arrival, how soon after its end something is ended that nobody touches",
+    "order of arrival, how soon after its end something is ended while nobody asks for anything",
 )
 
 
@@ -132,6 +133,10 @@ class Auditor:
         if audit.witnessed.size:  # the operator has witnesses
             for code, text in audit.witnessed.late(witness_ms, audit.time_ms, audit.tree.size):
                 reading.say(10, code, text, Outcome.VALID)
+        count, oldest_ms = outstanding(audit.relations.state)
+        if oldest_ms > OUTSTANDING_MS:
+            text = f"over and not ended: {count} leases, tickets or sessions, the oldest for {oldest_ms} ms of log time"
+            reading.say(10, "ends_outstanding", text, Outcome.VALID)
         if checkpoint is not None:
             check_pinned_checkpoint(reading, checkpoint)
         is_confirmed = own is not None and reading.is_sound  # also not what only a disowned key has signed
@@ -144,6 +149,7 @@ class Auditor:
 def _report(reading: Reading) -> Report:
     audit = reading.audit
     completeness = reading.completeness if reading.is_sound else "unknown"
+    over = outstanding(audit.relations.state)
     if audit.stopped_at is not None and reading.is_sound:
         completeness = f"chain and tree {completeness}; checked to {audit.stopped_at - 1}"
     return Report(
@@ -159,6 +165,7 @@ def _report(reading: Reading) -> Report:
             "requests": audit.requests,
             "custodial": audit.custodial,
             "unexplained": audit.unexplained,
+            "outstanding": {"count": over.how_many, "oldestMs": over.oldest_ms},
             "slowestEndMs": audit.relations.state.endings.slowest_ms,
             "start": reading.source.start,
             "keysVersion": audit.keyring.version,

@@ -55,7 +55,7 @@ class Batch:
         if _sides(leaf) != _sides(header):
             yield "batch_differs", "time, actor and custody of a command are those of its batch (31.2)"
         if header.value["isAtomic"] is True and "error" in leaf.value:
-            yield "refusal_due", "an atomic batch with a refusal in it is refused as a whole (31.4)"
+            yield "batch_refusal_due", "an atomic batch with a refusal in it is refused as a whole (31.4)"
         command = None if body is None else _command(body, leaf.batch[1])
         if body is None or command is None:  # said of the batch
             return

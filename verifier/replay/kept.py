@@ -16,6 +16,7 @@ from verifier.entries import Leaf
 from verifier.keyring import Keyring
 from verifier.replay import (
     batch,
+    due,
     judged,
     once,
     people,
@@ -36,10 +37,11 @@ from verifier.replay.audit import Audit
 from verifier.verdict import Outcome
 
 BEGIN_ANEW = "begin anew with an empty folder"
-FORMAT = 1  # higher with every change of a class that is kept; tests/verifier/test_replay_position.py notices
+FORMAT = 2  # higher with every change of a class that is kept; tests/verifier/test_replay_position.py notices
 KEPT_CLASSES = (
     Leaf,
     batch.Batch,
+    due.Due,
     judged.Judged,
     once.Once,
     once.Spent,

@@ -127,3 +127,17 @@ def delay_faults(state: State, line: Line, keys: tuple[str, ...] = ()) -> Faults
             yield call.code, f"a delay has ended, so {call.entry} of T{call.ticket.seq} comes first (23.5)"
     for delay in left:
         state.delay(delay)
+
+
+def end_delays(state: State, line: Line, number: int) -> None:
+    """Nothing calls for the offer of this ticket, so a delay that has ended does: look at whom each kept out."""
+    left = []
+    while (delay := state.undelay()) is not None:
+        call = line.next()
+        if call is not None and call.ticket.seq == number:
+            break
+        line.rest()
+        if call is not None:
+            left.append(delay)
+    for delay in left:
+        state.delay(delay)

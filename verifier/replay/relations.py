@@ -1,7 +1,7 @@
 """What lies between the entries of one ledger: each is the one that those before it call for.
 
 Fed in order with every leaf and its evidence; keeps live state, and for a day what must not come again.
-Source: docs/protocol.md 17.5, 12.5 to 12.9, 9, 18.3, 18.4, 23.3, 23.5, 28 to 31.
+Source: docs/protocol.md 17.5, 12.5 to 12.9, 9, 17.9, 18.3, 18.4, 23.3, 23.5, 28 to 31.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from verifier.entries import PARAMETER_DEFAULTS, Leaf
 from verifier.replay import ends, handover, keys, leases, sessions, setting, tickets
 from verifier.replay.authority import authority_faults, scope_faults
 from verifier.replay.batch import Batch
+from verifier.replay.due import Due
 from verifier.replay.judged import Judged, texts
 from verifier.replay.once import Spent
-from verifier.replay.overdue import overdue_faults
+from verifier.replay.overdue import end_delays, overdue_faults
 from verifier.replay.people import People
 from verifier.replay.refusals import ERRORS, refusal_faults, repeat_faults
 from verifier.replay.rehearsal import batch_refused_faults
@@ -67,12 +68,15 @@ class Relations:
         self._starts = Starts()
         self._set(State())
 
+        self._late: list[tuple[str, str]] = []  # what no entry ended before the one looked at
+
     def _set(self, state: State) -> None:
         self.state = state
         self._line = Line(state)
         self._call: Call | None = None  # what has to come next
         self._returns = Returns(state)
         self._batch = Batch()
+        self._due = Due()
         self._spent = Spent(state.numbers["idempotencyMs"])
 
     def open(self, leaf: Leaf, genesis: bytes) -> None:
@@ -86,6 +90,13 @@ class Relations:
 
     def faults(self, leaf: Leaf, entry: Judged) -> Faults:
         """Yield (code, text) of everything in which `leaf`, the one of `entry`, does not fit the entries before it."""
+        self._late = []
+        found = [*self._faults(leaf, entry)]
+        yield from found or self._late  # what is wrong with the entry itself says more
+        self._due.leave(self.state, leaf)
+        self._starts.leave(leaf)
+
+    def _faults(self, leaf: Leaf, entry: Judged) -> Faults:
         entry_type, state = leaf.entry_type, self.state
         name = entry_type.name
         state.now_ms = leaf.time_ms
@@ -93,20 +104,24 @@ class Relations:
             self.remarks = []
         if self._starts:
             yield from self._starts.come_to(name)
+        if leaf.value["durability"] != self._starts.durability:
+            yield from self._starts.promise_faults(leaf)
         self._returns.is_called = False
-        if self._batch or self._returns or leaf.batch is not None:
-            yield from self._place_faults(leaf, name)
+        if self._batch or self._returns or leaf.batch is not None:  # nothing comes between these
+            yield from self._batch.place_faults(leaf)
+            yield from self._returns.faults(leaf, name)
         if self._call is not None or name == "wait.offered":
             yield from self._call_faults(leaf, name)
-        if entry_type.cause == "request":
+        is_request = entry_type.cause == "request"
+        written = self._due.come_to(leaf.time_ms, is_request)
+        if is_request:
             if leaf.batch is not None and self._batch.is_known:
                 yield from self._batch.answer_faults(leaf)
                 entry = self._batch.answer(leaf)
-            yield from self._request_faults(name, leaf, entry)
+            yield from self._request_faults(name, leaf, entry, written)
         yield from self._decision_faults(name, leaf, entry)
         is_complete = not self._returns and not self._batch  # nothing is settled before that
         self._call = self._line.next() if state.ticket and is_complete else None
-        self._starts.leave(leaf)
 
     def end_faults(self) -> Faults:
         """Yield what is missing when no entry comes any more: no checkpoint is signed in the middle of these."""
@@ -115,12 +130,8 @@ class Relations:
         if self._returns:
             yield "return_missing", "the ledger ends before everything is given back that has to be (29.4)"
 
-    def _place_faults(self, leaf: Leaf, name: str) -> Faults:
-        """Nothing comes between a batch and its answers, or an end and what it gives back."""
-        yield from self._batch.place_faults(leaf)
-        yield from self._returns.faults(leaf, name)
-
-    def _request_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
+    def _request_faults(self, name: str, leaf: Leaf, entry: Judged, written: int | None) -> Faults:
+        """`written` entries of its own the gateway wrote at this moment; None where a request came before this one."""
         state, people = self.state, self.state.people
         if people.sessions:
             people.forget(state.now_ms)
@@ -128,6 +139,8 @@ class Relations:
             yield from authority_faults(state, leaf)
         if leaf.batch is None:
             yield from self._spent.faults(leaf, entry)
+            if written is not None:
+                self._late = [*self._due.faults(state, written)]
             yield from overdue_faults(state, self._line, name, leaf, entry)
         if "error" not in leaf.value and (people.sessions or people.keys):  # without these nobody has a scope
             yield from scope_faults(state, leaf)
@@ -143,7 +156,7 @@ class Relations:
         call = self._call
         if call is None:
             if name == "wait.offered":
-                self._end_delays(leaf)
+                end_delays(self.state, self._line, leaf.number("ticketSeq"))
             return
         self._call = None
         number = leaf.number("ticketSeq")
@@ -151,19 +164,6 @@ class Relations:
             return
         self._line.rest()
         yield call.code, f"the entry before calls for {call.entry} of T{call.ticket.seq} right after it (23.5, 23.8)"
-
-    def _end_delays(self, leaf: Leaf) -> None:
-        """Nothing calls for an offer, so a delay that has ended does: look at who was kept out by it, one by one."""
-        left = []
-        while (delay := self.state.undelay()) is not None:
-            call = self._line.next()
-            if call is not None and call.ticket.seq == leaf.number("ticketSeq"):
-                break
-            self._line.rest()
-            if call is not None:
-                left.append(delay)
-        for delay in left:
-            self.state.delay(delay)
 
     def _decision_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
         rule = _RULES.get(name)
