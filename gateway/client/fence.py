@@ -42,8 +42,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from gateway.client.clock import SystemClock
-from gateway.client.errors import Fenced
-from gateway.client.receipts import VerifiedReceipt, open_receipt
+from gateway.client.errors import AnswerRefused, Fenced
+from gateway.client.receipts import VerifiedReceipt, has_other_signers, open_receipt
 from keys.signing import SigningKey
 from verifier.did import decode_did
 from verifier.entries import HOLDING, MODES, check_resource, covers, key_of, may_share, overlaps, rows_of, scheme_of
@@ -150,7 +150,7 @@ class FenceGuard:
         genesis = keyring.genesis(origin)
         if genesis is None:
             raise Fenced(f"the pinned key document is not of {origin}")
-        self._keyring = keyring
+        self._keyring, self._origin = keyring, origin
         self._wall_ms = SystemClock().wall_ms if wall_ms is None else wall_ms
         self._challenges: OrderedDict[str, None] = OrderedDict()
         self._memory = sqlite3.connect(
@@ -163,6 +163,18 @@ class FenceGuard:
         except BaseException:
             self._memory.close()
             raise
+
+    def renew_keyring(self, keyring: Keyring) -> None:
+        """Judge by a newer key document from now on; Fenced unless it is of the same root and ledger and not older.
+
+        A guard that runs for months needs it after each change of the ledger's keys. Its memory stays.
+        """
+        pinned, origin = self._keyring, self._origin
+        if keyring.root != pinned.root or keyring.genesis(origin) != pinned.genesis(origin):
+            raise Fenced(f"the new key document is of another root or ledger than {origin}, which this guard guards")
+        if (keyring.version or 0) < (pinned.version or 0):
+            raise Fenced(f"key document version {keyring.version} is older than {pinned.version}, which is pinned")
+        self._keyring = keyring
 
     def challenge(self) -> str:
         """Return a fresh challenge; it can be answered once."""
@@ -188,7 +200,7 @@ class FenceGuard:
 
         `resource` is the object, or a whole sub-tree of objects (`…/**`) when all of it is touched.
         """
-        verified = open_receipt(receipt, self._keyring)
+        verified = self._opened(receipt)
         permits = self._permits_of(verified, resource)
         if MODES.index(permits[0].mode) < MODES.index(mode):
             raise Fenced(f"the lease of entry {verified.seq} is for {permits[0].mode}, not for {mode}")
@@ -210,6 +222,19 @@ class FenceGuard:
     def close(self) -> None:
         """Close the file."""
         self._memory.close()
+
+    def _opened(self, receipt: bytes) -> VerifiedReceipt:
+        """Return the verified receipt. Keys that came or went since are named as a reason, and nothing is fetched."""
+        try:
+            return open_receipt(receipt, self._keyring)
+        except AnswerRefused as error:
+            if not has_other_signers(receipt, self._keyring, self._origin):
+                raise
+            raise AnswerRefused(
+                f"{error}\nOther keys signed it than those in force in version {self._keyring.version} of the key"
+                " document that this guard has: if the ledger changed its keys, fetch the newest document and give it"
+                " to the guard (renew_keyring)"
+            ) from error
 
     def _permits_of(self, verified: VerifiedReceipt, resource: str) -> tuple[Permit, ...]:
         """Return what the lease says about each of its names, one of which covers the object."""

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.client.errors import AnswerRefused
+from gateway.client.errors import AnswerRefused, Fenced
+from gateway.client.fence import FenceGuard, sign_write
 from gateway.client.profile import KEYS, KEYS_PATH, open_profile, refreshed, write_profile
 from gateway.client.receipts import has_other_signers
 from gateway.client.transport import Reply
@@ -288,3 +289,33 @@ def test_what_counts_as_other_signers(book: Rotating) -> None:
     book.end(book.log_vkey)
     book.append("ledger.disputed", {"checkpoint": "x", "size": 1, "root": "x"}, actor="gateway", time_ms=0)
     assert has_other_signers(encode_canonical(book.receipt(0)), pins, origin), "one less"
+
+
+async def test_a_guard_goes_on_after_a_rotation_with_the_newer_document(
+    book: Rotating, gateway: Publishing, tmp_path: Path
+) -> None:
+    """It fetches nothing by itself, says what it lacks, and never takes an older document or another ledger's."""
+    guard = FenceGuard(
+        open_keyring(root=book.root_vkey.vkey, document=book.document), book.origin, tmp_path / "fence",
+        wall_ms=gateway.clock.wall_ms,
+    )  # fmt: skip
+    older = open_keyring(root=book.root_vkey.vkey, document=book.document)
+    async with gateway.agent(ALICE) as agent:
+        book.announce(150)
+        book.end(book.log_vkey)
+        book.publish()
+        receipt = (await agent.acquire(FILE)).receipt.data
+    write = sign_write(ALICE, b"content", FILE, receipt)
+    with pytest.raises(AnswerRefused, match="renew_keyring"):
+        guard.check(receipt, FILE, write)
+    guard.renew_keyring(open_keyring(root=book.root_vkey.vkey, document=book.document))
+    assert guard.check(receipt, FILE, write).leaf.actor == ALICE.did
+    with pytest.raises(Fenced, match="version 1 is older than 2"):
+        guard.renew_keyring(older)
+    elsewhere = document_of(book, "another ledger")
+    with pytest.raises(Fenced, match="another root or ledger"):
+        guard.renew_keyring(open_keyring(root=book.root_vkey.vkey, document=elsewhere))
+    with pytest.raises(AnswerRefused) as refused:
+        guard.check(b"{}", FILE, write)
+    assert "renew_keyring" not in str(refused.value), "no rotation explains this"
+    guard.close()
