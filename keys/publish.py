@@ -84,8 +84,12 @@ def publish(folder: Path, document: KeyDocument, root: SigningKey) -> None:
 
 
 def read_forms(folder: Path) -> dict[str, bytes]:
-    """Return the published files of `folder` by name; one that is missing, a link or too long is left out."""
-    found = {name: _read(folder / name) for name in FORM_FILES}
+    """Return the published files of `folder` by name; one that is missing, a link or too long is left out.
+
+    The link is followed once, so all files are of one set, whatever is published meanwhile.
+    """
+    here = folder.resolve()
+    found = {name: _read(here / name) for name in FORM_FILES}
     return {name: content for name, content in found.items() if content is not None}
 
 

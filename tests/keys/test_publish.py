@@ -395,3 +395,21 @@ def test_the_document_hash_is_the_sha256_of_the_signed_text(tmp_path: Path) -> N
     publish(tmp_path / "public", first(), ROOT)
     text = (tmp_path / "public" / "keys.note").read_bytes().rpartition(b"\n\n")[0] + b"\n"
     assert hashlib.sha256(text).digest() == document_hash(first())
+
+
+def test_a_set_that_is_read_while_the_next_is_published_is_still_one_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read, seen = tmp_path / "public", keys.publish._read, [0]
+    publish(folder, first(), ROOT)
+    before = read_forms(folder)
+
+    def read_slowly(path: Path) -> bytes | None:
+        seen[0] += 1
+        if seen[0] == 2:
+            monkeypatch.undo()
+            publish(folder, rotated(), ROOT)
+        return read(path)
+
+    monkeypatch.setattr(keys.publish, "_read", read_slowly)
+    assert read_forms(folder) == before != read_forms(folder)
