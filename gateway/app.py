@@ -226,7 +226,9 @@ async def running(
             parking=Parking(max(1, settings.connections_max // 2)),
         )
         witnesses = load_witnesses(folder, ledger, public.document)
-        watch = await open_watch(stack, witnesses, settings, store, signer, clock, is_clock_accepted=is_clock_accepted)
+        watch = await open_watch(
+            stack, witnesses, settings, store, signer, public.document, clock, is_clock_accepted=is_clock_accepted
+        )
         await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
         warn_of_unpublished(public.document, signer.lines, folder)

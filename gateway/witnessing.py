@@ -17,7 +17,7 @@ from pathlib import Path
 from gateway.clock import Clocks
 from gateway.config import Settings
 from gateway.errors import StartError
-from gateway.ledger.cosigned import WITNESSES_FILE, Witnesses, open_own, open_witnesses, served_policy
+from gateway.ledger.cosigned import WITNESSES_FILE, OwnKeys, Witnesses, open_own, open_witnesses, served_policy
 from gateway.ledger.history import Confirmed, kept_cosigned
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.tree import prove_consistency
@@ -31,7 +31,8 @@ from gateway.store.contract import Store
 from gateway.web.metrics import Metrics
 from gateway.web.reads import ReadThread, root_at
 from verifier.did import encode_did
-from verifier.keyring import KeyDocument, Keyring
+from verifier.keyring import KeyDocument, Keyring, covers
+from verifier.note import VerifierKey
 from verifier.wire import TEXT_BYTES_MAX, Malformed
 
 WITNESS_FIGURES = {
@@ -80,9 +81,22 @@ def load_witnesses(folder: Path, ledger: Ledger, document: KeyDocument) -> Witne
     return witnesses
 
 
+def with_published(own_keys: OwnKeys, document: KeyDocument) -> OwnKeys:
+    """Return `own_keys` with the log keys that `document` (of this ledger's root) has in force at a size, too.
+
+    A copy from before a rotation does not know the newer key, and that one signed what its witnesses hold.
+    """
+
+    def keys(size: int) -> Sequence[VerifierKey]:
+        lines = (line for line in document.keys if line.purpose == "log" and line.status != "compromised")
+        return [*own_keys(size), *(line.key for line in lines if covers(line, size))]
+
+    return keys
+
+
 async def open_watch(
     stack: AsyncExitStack, witnesses: Witnesses | None, settings: Settings, store: Store, signer: Signer,
-    clock: Clocks, *, is_clock_accepted: bool,
+    document: KeyDocument, clock: Clocks, *, is_clock_accepted: bool,
 ) -> Watch:  # fmt: skip
     """Ask the witnesses what they have seen of the ledger in `store`, before anything is written to it.
 
@@ -95,7 +109,8 @@ async def open_watch(
     stack.push_async_callback(web.close)
     head = store.load().head
     assert head is not None, "a ledger that was opened"
-    seen = await look_around(witnesses, signer.origin, web, signer.own_keys, settings.witness_timeout_ms)
+    own_keys = with_published(signer.own_keys, document)
+    seen = await look_around(witnesses, signer.origin, web, own_keys, settings.witness_timeout_ms)
     check_sightings(witnesses, seen, head.size, lambda size: root_at(store, size), settings.witness_required)
     shown = {one.witness.name: one.checkpoint for one in seen if one.checkpoint is not None}
     kept = open_own(kept_cosigned(store) or b"", signer.origin, signer.own_keys)

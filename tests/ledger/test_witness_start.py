@@ -11,10 +11,12 @@ from gateway.errors import Fatal
 from gateway.ledger.cosigned import Witnesses, open_witnesses
 from gateway.ledger.witness_http import Answer, Unanswered
 from gateway.ledger.witness_start import GAP_MS_MAX, Sighting, check_clock, check_sightings, look_around
+from gateway.witnessing import with_published
 from tests.core.requests import NOW_MS, ORIGIN
 from tests.ledger.witness_fake import FakeWeb, FakeWitness, policy_of
 from tests.world import signer_of
 from verifier.checkpoint import Checkpoint, parse_checkpoint
+from verifier.keyring import KeyDocument, KeyLine
 
 SIGNER = signer_of("log", "receipt")
 SIZE = 9
@@ -117,6 +119,23 @@ async def test_a_disowned_key_of_ours_speaks_for_nothing() -> None:
     sightings = await look_around(opened, ORIGIN, FakeWeb(witnesses, ORIGIN), lambda size: [], 1_000)
     assert sightings[0].checkpoint is None
     check_sightings(opened, sightings, SIZE, root, False)
+
+
+@pytest.mark.parametrize(("status", "is_known"), [("active", True), ("retired", True), ("compromised", False)])
+async def test_a_copy_from_before_a_rotation_is_found_out_by_the_key_that_is_published(
+    status: str, is_known: bool
+) -> None:
+    """The copy's own records do not have the newer key, under which its witnesses have seen more."""
+    witnesses = crew(1)
+    witnesses[0].shows = shown(witnesses[0], SIZE + 3, log="next")
+    line = KeyLine("log", signer_of("next", "receipt").log_keys(SIZE)[0], SIZE + 1, status=status)
+    own_keys = with_published(SIGNER.own_keys, KeyDocument(ORIGIN, bytes(32), 2, bytes(32), (line,)))
+    opened = open_witnesses(policy_of(witnesses, 1))
+    sightings = await look_around(opened, ORIGIN, FakeWeb(witnesses, ORIGIN), own_keys, 1_000)
+    assert (sightings[0].checkpoint is not None) is is_known
+    if is_known:
+        with pytest.raises(Fatal, match="older copy"):
+            check_sightings(opened, sightings, SIZE, root, False)
 
 
 # -- the clock ---------------------------------------------------------------------------------------------------------
