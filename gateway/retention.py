@@ -74,6 +74,6 @@ def prune(folder: Path, retention: Retention, below: int) -> tuple[int, int]:
         raise ExportError(f"{folder} holds no tiles of {retention.origin}; nothing was removed")
     end = min(below, retention.minimum, held.size) // TILE_WIDTH * TILE_WIDTH
     if end <= 0:
-        bound = f"the policy's minimum is {retention.minimum}, --below is {below}"
-        raise ExportError(f"no full bundle of {folder} ends at or below both bounds: {bound}")
+        bound = f"the copy's size is {held.size}, the policy's minimum {retention.minimum}, --below {below}"
+        raise ExportError(f"no full bundle of {TILE_WIDTH} entries in {folder} ends at or below all bounds: {bound}")
     return copy.drop_below(end), end

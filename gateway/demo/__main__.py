@@ -279,6 +279,7 @@ def _close(verdict: Verdict, out: Path) -> int:
     leaf, pins = leaf_of((out / "receipt.json").read_bytes()), " ".join(pins_of(out))
     print(f"""
 Everything held. Look at it yourself ({out}/receipt.json is the receipt of entry {leaf["seq"]}):
+  . .venv/bin/activate
   tallystick-verify receipt {out}/receipt.json {pins}
   tallystick-verify ledger {out}/{TILES} {pins}
   tallystick-verify compare {out}/evidence.json {pins}""")

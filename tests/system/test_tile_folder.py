@@ -325,7 +325,7 @@ def test_pruning_takes_full_bundles_below_both_bounds_and_nothing_else(
     TileFolder(folder).update(reader)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for minimum, below in ((255, 9_999), (9_999, 255), (0, 0)):
-        with pytest.raises(ExportError, match="no full bundle"):
+        with pytest.raises(ExportError, match="no full bundle of 256 entries"):
             prune(folder, policy(made, minimum), below)
     with pytest.raises(ExportError, match="no tiles of another/log"):
         prune(folder, policy(made, 9_999, "another/log"), 9_999)
