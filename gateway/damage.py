@@ -7,11 +7,10 @@ Source: docs/operating.md, when something is wrong; docs/adr/0042.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keys.files import sync_folder
+from keys.files import replace_file, sync_folder
 
 AUDIT_FOLDER = "audit"
 MARKER_FILE = "damaged.json"
@@ -48,13 +47,7 @@ class Marker:
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         if self.path.exists():
             return
-        temporary = self.path.with_name(f"{MARKER_FILE}.new")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(asdict(damage), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
-        sync_folder(self.path.parent)
+        replace_file(self.path, json.dumps(asdict(damage)).encode())
 
     def clear(self) -> bool:
         """Remove the mark; say whether there was one."""

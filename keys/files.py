@@ -160,6 +160,23 @@ def _create(path: Path, content: bytes, what: str) -> None:
         raise
 
 
+def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Make `path` hold `content`: the old bytes or the new ones after any crash, the new ones once this returns.
+
+    The order is the promise: the bytes are on the disk before the name means them, and the name before we return. Who
+    may read it is `mode` without what the umask takes; nothing of a file that was left half written is used.
+    """
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make names in `folder` durable: a new file's name is part of its folder, not of the file."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -7,12 +7,11 @@ nothing is pruned. Source: docs/protocol.md 13.7; C2SP tlog-tiles, pruning.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from keys.files import sync_folder
+from keys.files import replace_file
 from keys.signing import SigningKey
 from verifier.merkle import HASH_BYTES
 from verifier.note import Note, VerifierKey, encode_note, is_key_name, is_signed_once, parse_note, signature_line
@@ -62,11 +61,5 @@ def publish_retention(folder: Path, note: bytes, root: VerifierKey) -> Retention
     path = folder / RETENTION_FILE
     if path.exists() and parse_retention(path.read_bytes()[:TEXT_BYTES_MAX], root).minimum > retention.minimum:
         raise Malformed("the published minimum is higher, and what was dropped does not come back: name a higher one")
-    temporary = path.with_name(f"{RETENTION_FILE}.new")
-    with open(temporary, "wb") as file:
-        file.write(note)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(folder.resolve())
+    replace_file(path, note)
     return retention

@@ -10,10 +10,11 @@ from pathlib import Path
 from gateway.client.batch import Outcome
 from gateway.client.errors import BatchRefused, InTheWay
 from gateway.client.exits import DONE, HELD, PROFILE, REFUSED, explain
-from gateway.client.seen import read_bounded, replace_file
+from gateway.client.seen import read_bounded
 from gateway.client.session import is_session
 from gateway.client.terminal import patient
 from gateway.client.words import facts, sentence
+from keys.files import replace_file
 from verifier.wire import JsonObject, Malformed, parse_json
 
 FILE_BYTES_MAX = 262_144  # a request carries less; spaces and comments of a file are not counted there

@@ -16,10 +16,10 @@ from gateway.client.errors import Interrupted
 from gateway.client.exits import DONE, PROFILE
 from gateway.client.private import Private, companion_path, save_private
 from gateway.client.receipts import VerifiedReceipt
-from gateway.client.seen import replace_file
 from gateway.client.terminal import home_option
 from gateway.client.trust import Grant
 from gateway.client.words import facts, sentence
+from keys.files import replace_file
 from verifier.wire import JsonObject, Malformed
 
 

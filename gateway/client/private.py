@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.seen import read_bounded
+from keys.files import replace_file
 from verifier.private import PRIVATE_TYPE, SALT_BYTES, Field, open_private
 from verifier.wire import RECEIPT_BYTES_MAX, JsonObject, JsonValue, Malformed, encode_base64
 
@@ -95,15 +96,7 @@ def erase_private(path: Path) -> int:
 
 
 def _replace(path: Path, content: JsonObject) -> None:
-    """Write a file that only its owner reads, whole or not at all."""
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_MODE)
-    with open(descriptor, "wb") as file:
-        file.write(json.dumps(content, indent=2).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    replace_file(path, json.dumps(content, indent=2).encode() + b"\n", _OWN_MODE)
 
 
 # -- for commands ------------------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.client.errors import ProfileError
-from gateway.client.seen import Seen, read_bounded, replace_file
-from keys.files import KeyFileError, load_key
+from gateway.client.seen import Seen, read_bounded
+from keys.files import KeyFileError, load_key, replace_file
 from keys.signing import SigningKey
 from verifier.entries import AUTHORITY, ORIGIN
 from verifier.keyring import Keyring, open_key_document, open_keyring

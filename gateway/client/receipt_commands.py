@@ -20,9 +20,10 @@ from gateway.client.exits import DONE
 from gateway.client.outcome import check_receipt_path
 from gateway.client.receipt_files import add_export, add_private
 from gateway.client.receipts import VerifiedReceipt, open_receipt
-from gateway.client.seen import read_bounded, replace_file
+from gateway.client.seen import read_bounded
 from gateway.client.terminal import Handler, command_parser, say_waiting, sub_parser
 from gateway.client.words import facts, sentence
+from keys.files import replace_file
 from verifier.entries import PARAMETER_DEFAULTS
 from verifier.keyring import Keyring
 from verifier.note import encode_note

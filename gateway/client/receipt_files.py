@@ -17,9 +17,9 @@ from gateway.client.errors import AnswerRefused
 from gateway.client.exits import DONE, shown
 from gateway.client.private import erase_private, read_private
 from gateway.client.profile import open_profile
-from gateway.client.seen import read_bounded, replace_file
+from gateway.client.seen import read_bounded
 from gateway.client.terminal import sub_parser
-from keys.files import KeyFileError, load_key
+from keys.files import KeyFileError, load_key, replace_file
 from verifier.wire import RECEIPT_BYTES_MAX, JsonValue, Malformed
 
 Verbs = argparse._SubParsersAction  # argparse has no other name for it

@@ -30,9 +30,9 @@ from gateway.client.agent import MODE_DEFAULT, Agent
 from gateway.client.clock import Clock
 from gateway.client.exits import LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE
 from gateway.client.lease import HeldLease
-from gateway.client.seen import replace_file
 from gateway.client.terminal import say_waiting
 from gateway.client.trust import Grant, margin_ms
+from keys.files import replace_file
 
 GRACE_MS_MAX = 10_000
 FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)

@@ -17,13 +17,13 @@ with a smaller size.
 from __future__ import annotations
 
 import fcntl
-import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.client.errors import ProfileError, SplitView
+from keys.files import replace_file
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.keyring import KeyLine, Keyring, covers
 from verifier.note import Note, encode_note, is_signed_once
@@ -136,13 +136,3 @@ def _locked(path: Path) -> Iterator[None]:
     with path.with_suffix(".lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write `path` so that a reader, or a crash, meets the old content or the new one, never a part."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)

@@ -21,7 +21,7 @@ from gateway.client.exits import DONE, moment, seconds, shown
 from gateway.client.office_commands import checked_label, did_of
 from gateway.client.outcome import add_receipt, check_receipt_path, done
 from gateway.client.profile import AGENT_KEY, KEYS, OPENED, ROOT, Profile, open_profile, write_profile
-from gateway.client.seen import read_bounded, replace_file
+from gateway.client.seen import read_bounded
 from gateway.client.session import Session, is_session
 from gateway.client.terminal import (
     PROFILE_HELP,
@@ -33,7 +33,7 @@ from gateway.client.terminal import (
     sub_parser,
 )
 from gateway.client.words import shown_moment, texts
-from keys.files import KeyFileError, new_key
+from keys.files import KeyFileError, new_key, replace_file
 from verifier.entries import DELEGATION_MS_MAX, DID, LABEL, REASON_CODE, VERBS
 from verifier.wire import TEXT_BYTES_MAX, JsonObject, Malformed
 

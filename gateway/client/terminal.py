@@ -26,8 +26,8 @@ from gateway.client.exits import INTERRUPTED, UNREAD, USAGE, exit_code_of, exit_
 from gateway.client.private import save_private
 from gateway.client.profile import OPENED, default_home, open_profile
 from gateway.client.receipts import VerifiedReceipt
-from gateway.client.seen import replace_file
 from gateway.client.words import error_facts
+from keys.files import replace_file
 from verifier.entries import full_type
 from verifier.wire import Malformed
 

@@ -9,13 +9,12 @@ An origin stands under `log` or under `replay`, never both: the stricter word mu
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from keys.files import sync_folder
+from keys.files import replace_file
 from verifier.note import KIND_ED25519, VerifierKey, is_key_name, parse_vkey
 from verifier.wire import TEXT_BYTES_MAX, Malformed, decode_text
 
@@ -127,17 +126,3 @@ def add_line(folder: Path, line: str) -> None:
     after = before + (b"" if before.endswith(b"\n") or not before else b"\n") + f"{line}\n".encode()
     parse_logs(after)
     replace_file(path, after)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Make `path` hold `content`: the old bytes or the new ones after any crash, the new ones once this returns.
-
-    The order is the promise: the bytes are on the disk before the name means them, and the name before we return.
-    """
-    temporary = path.with_name(path.name + ".new")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)

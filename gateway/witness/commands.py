@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gateway.witness.books import LOGS_FILE, Books, add_line, parse_logs, replace_file
+from gateway.witness.books import LOGS_FILE, Books, add_line, parse_logs
 from gateway.witness.replay import Replays, read_position
 from gateway.witness.server import CONNECTIONS_MAX, REQUESTS_PER_SECOND, Limits, serve
 from gateway.witness.shelf import EVIDENCE_FOLDER, REFUSED_FOLDER, Shelf, ShelfError, origin_hash, read_state
 from gateway.witness.witness import Witness
-from keys.files import KeyFileError, load_key, new_key, sync_folder
+from keys.files import KeyFileError, load_key, new_key, replace_file, sync_folder
 from verifier.note import KIND_COSIGNATURE, VerifierKey, is_key_name, make_vkey, parse_vkey
 from verifier.wire import Malformed, encode_base64
 

@@ -15,8 +15,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.witness.books import replace_file
 from gateway.witness.fetch import Files, Unfetched
+from keys.files import replace_file
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.merkle import leaf_hash, node_hash
 from verifier.replay.source import BUNDLE_BYTES_MAX, BUNDLE_ENTRIES, open_source, tile_path

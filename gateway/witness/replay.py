@@ -17,11 +17,12 @@ from pathlib import Path
 from threading import Event, Lock
 from time import monotonic
 
-from gateway.witness.books import Log, replace_file
+from gateway.witness.books import Log
 from gateway.witness.fetch import Files, Unfetched
 from gateway.witness.mirror import Differs, Mirror, checkpoint_of
 from gateway.witness.shelf import Shelf, origin_hash
 from gateway.witness.witness import REFUSED, RETRY_SECONDS, Answer, Refused
+from keys.files import replace_file
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.keyring import KeyDocument, Keyring, covers, open_key_document
 from verifier.note import VerifierKey, line_matches

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from gateway.witness.books import replace_file
+from keys.files import replace_file
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.note import VerifierKey, cosignature_time_s, encode_note, is_signed_once, line_matches
 from verifier.wire import Malformed

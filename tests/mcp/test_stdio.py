@@ -17,11 +17,10 @@ from mcp import Client, StdioServerParameters
 
 from gateway.client.agent import Agent
 from gateway.client.profile import OPENED, open_profile, write_profile
-from gateway.client.seen import replace_file
 from gateway.mcp import stdio
 from gateway.mcp.protocol import INVALID_REQUEST, MESSAGE_BYTES_MAX, PARSE_ERROR, TOO_MANY
 from gateway.mcp.tools import TOOLS
-from keys.files import new_key
+from keys.files import new_key, replace_file
 from tests.mcp.test_http import STORY, Scene, until
 from tests.mcp.world import LEGACY, META, MODERN, legacy, profile_of, structured
 from tests.web.world import World

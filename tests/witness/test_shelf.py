@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.witness import books
 from gateway.witness.books import Books, parse_logs
 from gateway.witness.shelf import ShelfError, origin_hash
 from keys import files as key_files
@@ -79,7 +78,7 @@ def test_bytes_name_and_folder_are_durable_before_the_answer(tmp_path: Path, mon
     fsync, sync_folder = os.fsync, key_files.sync_folder
     monkeypatch.setattr(os, "fsync", told("sync", fsync))
     monkeypatch.setattr(os, "replace", told("give the bytes their name", os.replace))
-    monkeypatch.setattr(books, "sync_folder", told("of the folder:", sync_folder))
+    monkeypatch.setattr(key_files, "sync_folder", told("of the folder:", sync_folder))
     assert post.add(LOG.request(0, 10)).status == 200
     did.append("answer")
     assert did == ["sync", "give the bytes their name", "of the folder:", "sync", "answer"]
