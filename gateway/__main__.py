@@ -42,7 +42,9 @@ COMMANDS: Mapping[str, Command] = {
     "apikey": Command("issue, revoke and list API keys", "client", "gateway.client.commands:main", True),
     "join": Command("make an agent's profile for a gateway", "client", "gateway.client.commands:main", True),
     "lease": Command("take, renew, release, hand over, list leases", "client", "gateway.client.commands:main", True),
-    "receipt": Command("show, upgrade, export a receipt; its private texts", "client", "gateway.client.commands:main", True),
+    "receipt": Command(
+        "show, upgrade, export a receipt; its private texts", "client", "gateway.client.commands:main", True
+    ),
     "wait": Command("see who holds what and who waits; claim a ticket", "client", "gateway.client.commands:main", True),
     "run": Command("run a command while a lease is held", "client", "gateway.client.commands:main", True),
     "scheme": Command("say who may share the names of a scheme", "client", "gateway.client.commands:main", True),

@@ -293,10 +293,6 @@ def _free(folder: Path, stem: str, number: int, source: Path | None = None) -> P
         number += 1
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    return one.exists() and one.read_bytes() == other.read_bytes()
-
-
 # -- the tree after a theft --------------------------------------------------------------------------------------------
 
 
@@ -365,6 +361,8 @@ async def rotate(office: Office, arguments: argparse.Namespace) -> int:
             continue
         await announce(office, purpose)
         await publish_stated(office)
+    if arguments.purpose != "receipt" and (office.data / WITNESSES_FILE).exists():
+        print("Have the witnesses add the new log key now: who does not know it cosigns nothing once the old one ends.")
     print("Readers fetch the new document by and by. Then end the old keys:  tallystick keys retire --data DIR")
     return DONE
 
@@ -391,9 +389,10 @@ async def retire(office: Office, arguments: argparse.Namespace) -> int:
 
 async def compromise(office: Office, arguments: argparse.Namespace) -> int:
     """Disown a key: another one signs first, and in the end the document names a tree that witnesses saw after it."""
-    await publish_stated(office)
     purpose = arguments.purpose
+    # Before anything is published: what an earlier run of this command had begun with shows in the document alone.
     target = _target(office, await stated(office), purpose, arguments.key)
+    await publish_stated(office)
     if target.to_size is None:
         if len((await stated(office)).in_force(purpose)) == 1:
             await announce(office, purpose)
@@ -406,7 +405,11 @@ async def compromise(office: Office, arguments: argparse.Namespace) -> int:
         print("Without witnesses nobody can prove that the key was disowned: what it signed alone proves nothing now.")
         return DONE
     if not await await_witnessed(office, purpose, arguments.wait):
-        print("no witnessed checkpoint has the disowning in it yet; run this again later", file=sys.stderr)
+        print(
+            "no witnessed checkpoint has the disowning in it yet. Have each witness add the new log key (`tallystick "
+            "witness add`), restart the gateway or wait until it asks them (up to 10 minutes), and run this again",
+            file=sys.stderr,
+        )
         return REFUSED
     await publish_stated(office)
     return DONE
@@ -483,6 +486,8 @@ async def _opened(arguments: argparse.Namespace) -> AsyncIterator[Office]:
     """Yield the office; what keeps it from working is told as the commands of a client tell it."""
     folder = arguments.root_folder or arguments.data / "root"
     try:
+        if not folder.is_dir():
+            raise RotationError(f"there is no folder {folder}; name the one that root.key is in with --root-folder")
         root = load_key(folder / "root.key", purpose="root")
         async with patient(arguments.home) as agent:
             office = Office(arguments.data, folder, root, agent)

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.core.append import GatewayStep
+from gateway.core.key import line_of
 from gateway.core.outcome import Context, Decision, granted
-from gateway.core.state import DISPUTE_KEY, Dispute, Draft
+from gateway.core.state import DISPUTE_KEY, Dispute, Draft, ledger_key_at
 from verifier.checkpoint import Checkpoint, parse_checkpoint
+from verifier.did import encode_did
 from verifier.entries import NOTE
+from verifier.keyring import covers
 from verifier.note import VerifierKey, is_signed_once
 from verifier.wire import Malformed, encode_base64
 
@@ -38,14 +41,24 @@ def is_contradiction(checkpoint: Checkpoint, own_root: bytes | None) -> bool:
     return own_root is None or own_root != checkpoint.root
 
 
-def disputed(note: bytes, checkpoint: Checkpoint) -> GatewayStep:
-    """Return the step that records the proof and stops all grants; a second dispute writes nothing."""
+def disputed(note: bytes, checkpoint: Checkpoint, log_keys: Sequence[VerifierKey]) -> GatewayStep:
+    """Return the step that records the proof and stops all grants; a second dispute writes nothing.
+
+    `log_keys` are our own that signed the checkpoint. If all of them were disowned while the proof stood in line, it
+    proves nothing any more.
+    """
 
     def step(draft: Draft, context: Context) -> Decision | None:
-        if draft.get(DISPUTE_KEY) is not None:
+        if draft.get(DISPUTE_KEY) is not None or not any(_speaks(draft, key, checkpoint.size) for key in log_keys):
             return None
         draft.put(DISPUTE_KEY, Dispute(context.seq))
         root = encode_base64(checkpoint.root)
         return granted("ledger.disputed", {"checkpoint": note.decode(), "size": checkpoint.size, "root": root})
 
     return step
+
+
+def _speaks(draft: Draft, key: VerifierKey, size: int) -> bool:
+    """Say whether what a log key signed for a tree of this size is our word, as things stand."""
+    known = ledger_key_at(draft, encode_did(key.public_key))
+    return known is not None and not known.is_compromised and covers(line_of(known), size)

@@ -70,6 +70,7 @@ from gateway.ledger.worker import Worker
 from gateway.signer import Signer
 from gateway.store.contract import SignedBatch, Store, StoredBatch, Upkeep
 from verifier.checkpoint import Checkpoint
+from verifier.note import is_signed_once
 from verifier.wire import encode_base64
 
 __all__ = ["Answer", "Confirmed", "Counters", "Refused", "Sequencer", "Trace"]
@@ -233,7 +234,8 @@ class Sequencer:
 
     async def dispute(self, note: bytes, checkpoint: Checkpoint) -> None:
         """Record the proof of a second history and stop all grants; returns when that is durable."""
-        await self._wait(Waiting(self._future(), step=disputed(note, checkpoint)))
+        signed = [key for key in self._signer.own_keys(checkpoint.size) if is_signed_once(checkpoint.note, key)]
+        await self._wait(Waiting(self._future(), step=disputed(note, checkpoint, signed)))
 
     async def witness(self, note: bytes, checkpoint: Checkpoint) -> None:
         """Write a checkpoint that witnesses cosigned into the ledger; returns when that is durable."""

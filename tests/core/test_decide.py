@@ -12,7 +12,7 @@ from gateway.core.dispute import disputed
 from gateway.core.outcome import Context, Decision, Recorded, Replay, Unreceipted, granted
 from gateway.core.refusal import TABLE
 from gateway.core.state import Agent, Counter, Draft, Nonce, agent_key, nonce_key
-from tests.core.book import DECIDERS, Book, own_members
+from tests.core.book import DECIDERS, Book, own_members, vkey_of
 from tests.core.requests import (
     NOW_MS,
     Ask,
@@ -134,7 +134,7 @@ UNWRITTEN = {row.name for row in TABLE if not row.is_receipted}
 
 
 def dispute(book: Book, t_ms: int) -> None:
-    book.run(t_ms, steps=[disputed(NOTE, parse_checkpoint(NOTE))])
+    book.run(t_ms, steps=[disputed(NOTE, parse_checkpoint(NOTE), [vkey_of("log", "log")])])
 
 
 def undispute(climber: Climber) -> None:

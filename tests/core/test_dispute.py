@@ -10,7 +10,7 @@ from gateway.core.dispute import disputed, is_contradiction, open_own_checkpoint
 from gateway.core.outcome import Recorded
 from gateway.core.state import DISPUTE_KEY, Dispute
 from tests.core.book import Book, own_members
-from tests.core.requests import NOW_MS, ORIGIN, acquire, add, key_of, release, renew
+from tests.core.requests import NOW_MS, ORIGIN, acquire, add, key_note, key_of, release, renew, state_key
 from verifier.checkpoint import checkpoint_text
 from verifier.note import Note, encode_note, make_vkey, signature_line
 from verifier.wire import Malformed, encode_base64
@@ -69,7 +69,7 @@ def test_a_contradiction_is_another_root_or_a_size_we_never_reached() -> None:
 def disputed_book() -> Book:
     book = Book()
     book.play(NOW_MS, acquire("A", "repo:x", ttlMs=5_000))
-    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), [LOG]))])
+    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), [LOG]), [LOG])])
     return book
 
 
@@ -77,7 +77,7 @@ def test_a_dispute_is_on_record_once_with_its_proof() -> None:
     book = disputed_book()
     assert own_members(book.leaf(6)) == {"checkpoint": note().decode(), "size": 9, "root": encode_base64(ROOT)}
     assert book.shelf.get(DISPUTE_KEY) == Dispute(6)
-    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), [LOG]))])
+    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), [LOG]), [LOG])])
     assert len(book.leaves) == 7
     book.audit()
 
@@ -98,3 +98,12 @@ def test_leases_still_end_in_a_disputed_ledger() -> None:
     book = disputed_book()
     book.run(NOW_MS + 5_000)
     assert book.types(-1) == ["lease.expired"]
+
+
+def test_a_proof_by_a_key_that_was_disowned_while_it_stood_in_line_proves_nothing_any_more() -> None:
+    book = Book()
+    for verb, name in (("announce", "log 2"), ("compromise", "log")):
+        book.play(NOW_MS, state_key("op", verb, key_note(verb, "log", name, book.imprint.genesis, None)))
+    before = len(book.leaves)
+    book.run(NOW_MS, steps=[disputed(note(), open_own_checkpoint(note(), [LOG]), [LOG])])
+    assert len(book.leaves) == before and book.shelf.get(DISPUTE_KEY) is None

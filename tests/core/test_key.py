@@ -82,8 +82,8 @@ def with_used_keys() -> Crew:
 def test_a_key_of_the_ledger_itself_never_gets_another_role(name: str) -> None:
     """What it signs as an agent or operator could else be taken for a checkpoint or a receipt (15.2)."""
     one = with_used_keys()
-    live, custodial = one.key("k", "live"), {"agentCustody": "gateway"}
-    assert one.refuses(add("op", name)) == one.refuses(add("op", name, **custodial)) == "key_taken"
+    live, custodial = one.key("k", "live"), add("op", name, agentCustody="gateway")
+    assert one.refuses(add("op", name)) == one.refuses(custodial) == "key_taken"
     assert one.refuses(enrol(name, live)) == "key_taken"
     assert one.refuses(add_operator("op", name)) == "key_taken"
     assert one.refuses(open_session(name, chain("A", name))) == "session_taken"

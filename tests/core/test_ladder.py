@@ -12,6 +12,7 @@ import pytest
 
 from gateway.core.dispute import disputed
 from gateway.core.refusal import BY_NAME, TABLE
+from tests.core.book import vkey_of
 from tests.core.crew import digest
 from tests.core.hall import Hall
 from tests.core.requests import (
@@ -64,7 +65,7 @@ def scene() -> Scene:
 
 
 def dispute(one: Scene) -> None:
-    one.run(one.t_ms, steps=[disputed(NOTE, parse_checkpoint(NOTE))])
+    one.run(one.t_ms, steps=[disputed(NOTE, parse_checkpoint(NOTE), [vkey_of("log", "log")])])
 
 
 def settled(one: Scene) -> None:

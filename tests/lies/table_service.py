@@ -7,6 +7,7 @@ from tests.core.requests import acquire
 from tests.lies.kit import House, Json, Lie, Telling
 from tests.verifier import maker
 from verifier.checkpoint import parse_checkpoint
+from verifier.note import parse_vkey
 
 NAME = "repo:a"
 
@@ -44,8 +45,8 @@ def restarted_twice() -> House:
 def in_dispute() -> House:
     """A reader shows another history, and nothing is granted any more."""
     house = working()
-    note = other_history()
-    house.run(house.t_ms, steps=[disputed(note, parse_checkpoint(note))])
+    note, log_vkey = other_history(), maker.LOG.vkey(maker.ORIGIN)
+    house.run(house.t_ms, steps=[disputed(note, parse_checkpoint(note), [parse_vkey(log_vkey)])])
     house.say(acquire("C", "repo:c"))
     return house
 

@@ -210,15 +210,16 @@ def unstated(ledger: Steps) -> None:
     ledger.deny_key("announce", LOG, "key_known", root=ALICE)
 
 
-def used_up(ledger: Steps) -> None:
+def used_up(ledger: Steps) -> Steps:
     ledger.bring(LOG2)
     ledger.end("retire", LOG)
+    return ledger
 
 
 LIES: list[tuple[str, Tell, list[str]]] = [
     ("an agent with a log key", lambda it: it.add(LOG), ["key_taken"]),
     ("an agent with an announced key", lambda it: (both(it), it.add(LOG2)), ["key_taken"]),
-    ("an agent with a retired key", lambda it: (used_up(it), it.add(LOG)), ["key_taken"]),
+    ("an agent with a retired key", lambda it: used_up(it).add(LOG), ["key_taken"]),
     ("an agent with the root's key", lambda it: it.add(ROOT), ["key_taken"]),
     ("an operator with a receipt key", lambda it: it.add_operator(RECEIPT), ["key_taken"]),
     ("a session with a receipt key", lambda it: it.open_session(RECEIPT, ALICE), ["session_taken"]),

@@ -10,10 +10,9 @@ import pytest
 
 from gateway.actions import Action
 from gateway.app import running
-from gateway.errors import StartError
 from gateway.config import Settings
 from gateway.core.intake import SignedRequest
-from gateway.errors import Busy, Fatal, StoreOwned
+from gateway.errors import Busy, Fatal, StartError, StoreOwned
 from gateway.ledger.history import Answer
 from gateway.store.contract import StoredBatch, StoredHead
 from gateway.store.sqlite import Reader, SqliteStore

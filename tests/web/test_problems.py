@@ -141,8 +141,8 @@ def test_the_door_has_a_title_for_every_rejection_and_the_same_status() -> None:
 
 def test_only_what_may_be_accepted_later_as_it_is_may_be_sent_again() -> None:
     assert {code for code, row in ROWS.items() if row.retry == "same_request"} == {
-        "body_incomplete", "body_too_slow", "rate_limited", "busy", "draining", "timed_out", "recovering", "ledger_damaged",
-        "internal_error", "key_unready",
+        "body_incomplete", "body_too_slow", "rate_limited", "busy", "draining", "timed_out", "recovering",
+        "ledger_damaged", "internal_error", "key_unready",
     }  # fmt: skip
     assert {code for code, row in ROWS.items() if row.retry == "new_request"} == {"outside_window"}
     assert all(ROWS[row.name].retry == row.retry for row in TABLE if row.name in ROWS)
