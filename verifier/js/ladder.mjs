@@ -13,7 +13,8 @@ import {
   encodeCanonical,
   hex,
 } from "./strict.mjs";
-import { isObject, isOnlyMark, isQuorumMet, isValid, knownSeq, latin1, leads, leafHash, lineCovers } from "./strict.mjs";
+import { isObject, isOnlyMark, isQuorumMet, isValid, knownSeq, latin1, leads, leafHash } from "./strict.mjs";
+import { lineCovers } from "./strict.mjs";
 import { linesOf, logLines, marks, must, parseCheckpoint, parseConsistency, parseJson, parseProof } from "./strict.mjs";
 import { rangesFromInclusion, rootFromInclusion, same, sha256, thumbprint, utf8 } from "./strict.mjs";
 
