@@ -18,9 +18,8 @@ from gateway.client.agent import Agent
 from gateway.client.errors import NotWitnessed, ProfileError, RequestRejected, SplitView
 from gateway.client.exits import DONE
 from gateway.client.outcome import check_receipt_path
-from gateway.client.receipt_files import add_export, add_private
+from gateway.client.receipt_files import add_export, add_private, read_given
 from gateway.client.receipts import VerifiedReceipt, open_receipt
-from gateway.client.seen import read_bounded
 from gateway.client.terminal import Handler, command_parser, say_waiting, sub_parser
 from gateway.client.words import facts, sentence
 from keys.files import replace_file
@@ -96,7 +95,7 @@ class Judge:
 
 
 async def _show(arguments: argparse.Namespace) -> int:
-    content, policy = _read(arguments.file, RECEIPT_BYTES_MAX), _policy(arguments)
+    content, policy = read_given(arguments.file, RECEIPT_BYTES_MAX), _policy(arguments)
     async with Agent.open(arguments.home) as agent:
         receipt = open_receipt(content, agent.profile.keyring)
         judge = Judge(agent.profile.keyring, policy)
@@ -109,7 +108,7 @@ async def _show(arguments: argparse.Namespace) -> int:
 
 async def _upgrade(arguments: argparse.Namespace) -> int:
     check_receipt_path(arguments.file)
-    content, policy = _read(arguments.file, RECEIPT_BYTES_MAX), _policy(arguments)
+    content, policy = read_given(arguments.file, RECEIPT_BYTES_MAX), _policy(arguments)
     async with Agent.open(arguments.home) as agent:
         receipt = open_receipt(content, agent.profile.keyring)
         if not Judge(agent.profile.keyring, policy).is_enough(receipt):
@@ -184,17 +183,10 @@ def _policy(arguments: argparse.Namespace) -> Policy | None:
     path: Path = arguments.policy or arguments.home / POLICY_FILE
     if arguments.policy is None and not path.exists():
         return None
-    policy = parse_policy(_read(path, TEXT_BYTES_MAX))
+    policy = parse_policy(read_given(path, TEXT_BYTES_MAX))
     if policy.quorum is None:
         raise Malformed(f"{path} says `quorum none`, so nothing is ever witnessed by it: name witnesses and a quorum")
     return policy
-
-
-def _read(path: Path, bytes_max: int) -> bytes:
-    try:
-        return read_bounded(path, bytes_max)
-    except OSError as error:
-        raise Malformed(f"{path} can't be read: {error.strerror}") from error
 
 
 def _write(path: Path, content: bytes) -> None:

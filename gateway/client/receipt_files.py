@@ -65,7 +65,7 @@ async def _export(arguments: argparse.Namespace) -> int:
     write = _writer(arguments.format)
     keyring = open_profile(arguments.home).keyring
     try:
-        material = verified(_read(arguments.file), keyring)
+        material = verified(read_given(arguments.file, RECEIPT_BYTES_MAX), keyring)
         exporter = Exporter(load_key(arguments.key, purpose=PURPOSE))
     except NotExported as error:
         raise AnswerRefused(f"the receipt does not verify, so nothing was exported:\n{error}") from error
@@ -137,9 +137,10 @@ async def _private(arguments: argparse.Namespace) -> int:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> bytes:
+def read_given(path: Path, bytes_max: int) -> bytes:
+    """Return a file that somebody named, of at most so many bytes; Malformed says why it can't be had."""
     try:
-        return read_bounded(path, RECEIPT_BYTES_MAX)
+        return read_bounded(path, bytes_max)
     except OSError as error:
         raise Malformed(f"{path} can't be read: {error.strerror}") from error
 
