@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, Command] = {
     "run": Command("run a command while a lease is held", "client", "gateway.client.commands:main", True),
     "scheme": Command("say who may share the names of a scheme", "client", "gateway.client.commands:main", True),
     "trust": Command("see a key's trust and how it came about", "client", "gateway.client.commands:main", True),
+    "guard": Command("hold commits and file edits to leases", "client", "gateway.guard.commands:main"),
     "mcp": Command("serve an agent's tools to an MCP host, on stdio", "client", "gateway.mcp.bridge:main"),
     "witness": Command("run a witness that cosigns how far ledgers go", "client", "gateway.witness.commands:main"),
     "demo": Command("see all of it at work, and a flipped byte refused", "gateway", "gateway.demo.__main__:main"),

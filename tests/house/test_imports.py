@@ -74,6 +74,8 @@ RULES = (
     rule("gateway.adapters", 1, "cbor2", also=("keys", "gateway.adapters")),
     # Who watches a gateway runs none: a witness is made of the verifier and the keys.
     rule("gateway.witness", 2, "aiohttp", also=("gateway.witness",)),
+    # Guards run beside an agent, with the client's packages only.
+    rule("gateway.guard", 2, also=("gateway.guard",)),
     rule("gateway.core", 2, also=("gateway.core", "verifier")),
     rule("gateway.errors", 3),
     rule("gateway.store.contract", 3, also=("gateway.errors",)),
