@@ -62,8 +62,8 @@ lock: $(LOCKER)/stamp  ## write requirements/*.txt again from pyproject.toml (UP
 	@compile() { $(LOCKER)/bin/uv pip compile -q --universal --python-version "$${PY:-3.11}" --generate-hashes --no-header \
 	    $(if $(UPGRADE),--upgrade) "$$@"; }
 	compile pyproject.toml -o requirements/verifier.txt
-	compile pyproject.toml --extra gateway --group build -o requirements/base.txt
-	compile pyproject.toml --extra gateway --group test -o requirements/test.txt
+	compile pyproject.toml --extra gateway --extra rules --group build -o requirements/base.txt
+	compile pyproject.toml --extra gateway --extra rules --group test -o requirements/test.txt
 	compile --group peers -o requirements/peers.txt
 	PY=3.12 compile --group peers-newer --no-deps -o requirements/peers-newer.txt
 
