@@ -11,8 +11,8 @@ LOCKS = sorted(path.name for path in (ROOT / "requirements").glob("*.txt"))
 # Which parts of pyproject.toml each lock file must hold.
 PARTS = {
     "verifier.txt": ((), ()),
-    "base.txt": (("gateway",), ("build",)),
-    "test.txt": (("gateway", "client", "export", "keys"), ("build", "test")),
+    "base.txt": (("gateway", "rules"), ("build",)),
+    "test.txt": (("gateway", "rules", "client", "export", "keys"), ("build", "test")),
     "peers.txt": ((), ("peers",)),
     "peers-newer.txt": ((), ("peers-newer",)),
 }
