@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from verifier.replay.graph import Found, search_plain, search_ticket
+from verifier.replay.people import operators
 from verifier.replay.stampede import full_retry_ms
-from verifier.replay.state import State, operators
+from verifier.replay.state import State
 from verifier.replay.things import Ask, Lease, Ticket
 from verifier.replay.ways import Way, meeting, others, way_of
 from verifier.wire import JsonObject, JsonValue

@@ -158,3 +158,8 @@ class People:
                 del self.remembered[session.let_by]
             if self.sessions.get(session.did) is session:
                 del self.sessions[session.did]
+
+
+def operators(did: str) -> str:
+    """Return under what things are found that all have together for whom an operator answers; no DID begins so."""
+    return "@" + did

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from verifier.entries import PARAMETER_DEFAULTS
-from verifier.replay.people import People
+from verifier.replay.people import People, operators
 from verifier.replay.schemes import Schemes
 from verifier.replay.signing import Keys
 from verifier.replay.stampede import Edge, Stampede
 from verifier.replay.things import Ask, Delay, Ended, Endings, Lease, Ticket
 from verifier.replay.trust import Trust
-from verifier.replay.under import Index
+from verifier.replay.under import Index, drop
 
 Thing: TypeAlias = Lease | Delay | Ticket
-_Thing = TypeVar("_Thing", Lease, Delay, Ticket)
 
 _token = attrgetter("token")
 
@@ -150,7 +149,7 @@ class State:
         if self.lease.get(lease.seq) is lease:  # a forged ledger may have two under one number
             del self.lease[lease.seq]
         self.leases.remove(lease, lease.keys)
-        _drop(self.leases_of, lease.actor, lease)
+        drop(self.leases_of, lease.actor, lease)
         self.names_held[lease.principal] -= len(lease.names)
         if not self.names_held[lease.principal]:
             del self.names_held[lease.principal]
@@ -178,7 +177,7 @@ class State:
             return None
         delay = heappop(self._ending)[2]
         self.delays.remove(delay, delay.keys)
-        _drop(self.delays_of, delay.principal, delay)
+        drop(self.delays_of, delay.principal, delay)
         self.stir(delay)
         return delay
 
@@ -198,23 +197,12 @@ class State:
         self.stir(ticket)
         del self.ticket[ticket.seq]
         self.tickets.remove(ticket, ticket.keys)
-        _drop(self.tickets_of, ticket.actor, ticket)
+        drop(self.tickets_of, ticket.actor, ticket)
         for who in (ticket.principal, operators(ticket.operator)):
-            _drop(self.tickets_under, who, ticket)
+            drop(self.tickets_under, who, ticket)
         self.passed.pop(ticket, None)
         self._note(f"T{ticket.seq}", ticket.actor, how, seq)
 
     def _note(self, name: str, actor: str, how: str, seq: int) -> None:
         until_ms = self.now_ms + self.numbers["idempotencyMs"]
         self.endings.note(name, Ended(actor, how, seq, until_ms), self.now_ms)
-
-
-def operators(did: str) -> str:
-    """Return under what the tickets of all are found that an operator answers for; no DID begins with the sign."""
-    return "@" + did
-
-
-def _drop(things: dict[str, dict[_Thing, None]], who: str, thing: _Thing) -> None:
-    things[who].pop(thing, None)
-    if not things[who]:
-        del things[who]

@@ -110,3 +110,10 @@ def are_overlapping(keys: Iterable[str], others: Iterable[str]) -> bool:
     for key in keys:
         index.add(key, (key,))
     return any(True for other in others for _ in index.near(other))
+
+
+def drop(things: dict[str, dict[Thing, None]], who: str, thing: Thing) -> None:
+    """Take a thing out of what somebody has; nothing is kept of who has nothing."""
+    things[who].pop(thing, None)
+    if not things[who]:
+        del things[who]
