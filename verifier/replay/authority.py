@@ -32,7 +32,12 @@ _VERBS = {
     "wait.claim": "lease",
     "wait.cancel": "lease",
     "lease.transfer": "transfer",
+    "coordination.admit": "admit",
+    "approval.ask": "admit",
+    "approval.withdraw": "admit",
 }
+# What no session may do, whatever its statement says: an approval is somebody's own word.
+_NO_SESSIONS = ("approval.give", "approval.decline")
 # What an operator signs as such; it holds no leases.
 _OPERATORS_OWN = frozenset(
     {
@@ -49,8 +54,12 @@ _OPERATORS_OWN = frozenset(
         "lease.break",
         "lease.transfer",
         "session.close",
+        "rules.load",
+        "approval.give",
+        "approval.decline",
     }
 )
+_BY_NAMES = ("lease.acquire", "coordination.admit", "approval.ask")
 _WITH_TTL = ("lease.acquire", "lease.renew", "lease.accept")
 
 
@@ -133,6 +142,8 @@ def is_outside_scope(state: State, leaf: Leaf) -> bool:
     agent = people.agents.get(actor)
     session = people.sessions.get(actor)
     is_trial = agent is not None and agent.trial_until_ms is not None
+    if leaf.action in _NO_SESSIONS:
+        return session is not None and actor not in people.operators
     verb = _VERBS.get(leaf.action or "")
     if verb is None or actor in people.operators or (session is None and not is_trial):
         return False
@@ -140,7 +151,7 @@ def is_outside_scope(state: State, leaf: Leaf) -> bool:
     if session is not None:
         return verb not in session.verbs or not are_covered(names, session.resources)
     is_long = leaf.action in _WITH_TTL and leaf.number("ttlMs") > state.numbers["trialTtlMaxMs"]
-    return verb != "lease" or is_long or not are_covered(names, (f"trial:{actor}/**",))
+    return verb == "transfer" or is_long or not are_covered(names, (f"trial:{actor}/**",))
 
 
 def are_covered(names: tuple[str, ...], scope: tuple[str, ...] | None) -> bool:
@@ -150,7 +161,7 @@ def are_covered(names: tuple[str, ...], scope: tuple[str, ...] | None) -> bool:
 
 def _names(state: State, leaf: Leaf) -> tuple[str, ...]:
     """Return the names that are asked for: of the request, or of the lease that is accepted."""
-    if leaf.action == "lease.acquire":
+    if leaf.action in _BY_NAMES:
         names = leaf.value["resources"]
         return tuple(map(str, names)) if isinstance(names, list) else ()
     if leaf.action != "lease.accept":
