@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 from gateway.core.decide import decide
 from gateway.core.expiry import EXPIRIES_MAX, due_claims, lapse, touched_claims
 from gateway.core.intake import SignedRequest
-from gateway.core.outcome import ActionDecide, Context, Decision, Recorded, Replay, Unreceipted
+from gateway.core.outcome import ActionDecide, Context, Decision, Recorded, Replay, Rules, Unreceipted
 from gateway.core.settle import settle
 from gateway.core.state import TIMED, Change, Draft, Head, Parameters, Session, Timed, View, timed_key
 from gateway.core.windup import wind_up
@@ -147,15 +147,17 @@ def build_batch(
     parameters: Parameters,
     encode: Encode,
     steps: Sequence[GatewayStep] = (),
+    rules: Rules | None = None,
 ) -> Batch:
     """Decide `commands` in order on top of `view`, which stands at `head` (None for a ledger not yet opened).
 
     `t_ms` is the log time of the whole batch, not before the head's; `steps` are the gateway's own entries, first. A
-    command is asked for when the one before it is decided, so the caller can end the batch after any of them.
+    command is asked for when the one before it is decided, so the caller can end the batch after any of them. `rules`
+    evaluates rule sets; without it nothing is admitted while one is in force.
     """
     assert head is None or (t_ms >= head.time_ms and epoch >= head.epoch), "log time and epoch never go back"
     first = Tail(head.size if head else 0, head.prev_hash if head else bytes.fromhex(ZERO_HASH), t_ms, epoch)
-    page = _Page(Draft(view), first, imprint, parameters, encode)
+    page = _Page(Draft(view), first, imprint, parameters, encode, rules)
     for step in steps:
         page.take_step(step)
     page.lapse_due()
@@ -169,17 +171,21 @@ def build_batch(
 class _Page:
     """The page being written: it lives for one call of `build_batch` and nobody else sees it."""
 
-    def __init__(self, draft: Draft, tail: Tail, imprint: Imprint, parameters: Parameters, encode: Encode) -> None:
+    def __init__(
+        self, draft: Draft, tail: Tail, imprint: Imprint, parameters: Parameters, encode: Encode, rules: Rules | None
+    ) -> None:
         self.draft = draft
         self.tail = tail
         self.leaves: list[bytes] = []
         self._imprint = imprint
         self._parameters = parameters
         self._encode = encode
+        self._rules = rules
         self._is_behind = False
 
     def context(self, anchor_is_known: bool = True) -> Context:
-        return Context(self.tail.time_ms, self.tail.seq, self._parameters, anchor_is_known, self._imprint.genesis)
+        tail, genesis = self.tail, self._imprint.genesis
+        return Context(tail.time_ms, tail.seq, self._parameters, anchor_is_known, genesis, self._rules)
 
     def write(self, decision: Decision, evidence: JsonObject | None = None) -> None:
         leaf, self.tail = append(self.tail, self._imprint, decision, self._encode, evidence)

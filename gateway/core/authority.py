@@ -36,13 +36,16 @@ from verifier.note import parse_vkey
 from verifier.wire import JsonObject
 
 # What operators sign. Their keys need not be enrolled for it, and give no right to hold leases. A transfer is signed by
-# an operator or by the holder, and a session closed by an operator, its agent or itself.
+# an operator or by the holder, a session closed by an operator, its agent or itself, and an approver is an agent or an
+# operator.
 OPERATOR_ACTIONS = frozenset(
     {
         "agent.add",
         "agent.remove",
         "apikey.issue",
         "apikey.revoke",
+        "approval.decline",
+        "approval.give",
         "key.announce",
         "key.compromise",
         "key.retire",
@@ -50,10 +53,12 @@ OPERATOR_ACTIONS = frozenset(
         "lease.transfer",
         "operator.add",
         "operator.remove",
+        "rules.load",
         "scheme.set",
         "session.close",
     }
 )
+TRIAL_VERBS = ("admit", "lease")  # on names of its own alone
 SHARES_MAX = 4  # an operator alone has a queue for itself; from four on each has a quarter
 
 
@@ -188,7 +193,7 @@ def is_outside_scope(
     if agent is None or agent.trial_until_ms is None:
         return False
     is_long = ttl_ms is not None and ttl_ms > context.parameters.trial_ttl_max_ms
-    return verb != "lease" or is_long or not are_covered(names, (f"trial:{agent.did}/**",))
+    return verb not in TRIAL_VERBS or is_long or not are_covered(names, (f"trial:{agent.did}/**",))
 
 
 def are_covered(names: tuple[str, ...], scope: tuple[str, ...]) -> bool:

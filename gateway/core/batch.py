@@ -19,7 +19,11 @@ from verifier.entries import HELD_MEMBERS, Told
 from verifier.wire import JsonObject
 
 DECIDES: Mapping[str, ActionDecide] = MappingProxyType(
-    {"lease.acquire": lease.acquire, "lease.renew": lease.renew, "lease.release": lease.release}
+    {
+        "lease.acquire": lease.acquire,
+        "lease.renew": lease.renew,
+        "lease.release": lease.release,
+    }
 )
 
 
@@ -50,7 +54,7 @@ def _refused(said: JsonObject, part: Decision, seq: int) -> Decision:
     ended = told.get("endedSeq")
     if isinstance(ended, int) and ended > seq:
         del told["endedSeq"]
-    return refused("batch.refused", row, said | told)._replace(fault=part.fault)
+    return refused("batch.refused", row, said | told)._replace(status=part.status, fault=part.fault)
 
 
 def decide_safely(draft: Draft, request: SignedRequest, action_decide: ActionDecide, context: Context) -> Decision:

@@ -7,20 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from gateway.core.intake import SignedRequest
 from gateway.core.refusal import Refusal
-from gateway.core.state import Draft, Parameters
+from gateway.core.state import Draft, Parameters, RuleSet
 from verifier.entries import full_type
 from verifier.wire import JsonObject
+
+if TYPE_CHECKING:
+    from verifier.rules import Question
+
+
+class Ruling(NamedTuple):
+    """What the rules say of one question: the ids that decided, sorted, and what they oblige to.
+
+    `matched` are the permits of an "allow", the forbids of a "deny" (none where nothing permits), and nothing of an
+    "error". `engine` is what evaluated them, with its version.
+    """
+
+    decision: Literal["allow", "deny", "error"]
+    matched: tuple[str, ...]
+    obligations: tuple[str, ...]
+    engine: str
+
+
+Rules: TypeAlias = Callable[[RuleSet, "Question"], Ruling]
+"""Evaluates a rule set. Pure: the same set and question give the same ruling, whenever and wherever."""
 
 
 class Context(NamedTuple):
     """Everything beside records and request: log time, the number the next entry gets, the rules' numbers.
 
     `anchor_is_known` says whether the gateway ever signed the request's (size, root); only a lookup knows. `genesis` is
-    the hash of entry 0 in hex, which statements of the root name.
+    the hash of entry 0 in hex, which statements of the root name. `rules` evaluates rule sets; None where nothing can.
     """
 
     t_ms: int
@@ -28,6 +48,7 @@ class Context(NamedTuple):
     parameters: Parameters
     anchor_is_known: bool = True
     genesis: str = ""
+    rules: Rules | None = None
 
 
 class Decision(NamedTuple):

@@ -294,6 +294,79 @@ TICKET_ENDED = Refusal(
     "ticket_ended", 507, 409, "never", True,
     "This ticket was used, cancelled or has lapsed, as the entry `endedSeq` says: stand in line again if need be.",
 )  # fmt: skip
+FENCE_UNKNOWN = Refusal(
+    "fence_unknown", 601, 403, "never", True,
+    "This token is above your lease's and was never given for it: send the token that the lease has.",
+)  # fmt: skip
+STALE_FENCE = Refusal(
+    "stale_fence", 602, 403, "never", True,
+    "Your lease with this token is over, or has another token by now: stop the work, look who holds the resource, and"
+    " acquire again.",
+)  # fmt: skip
+LEASE_TOO_NARROW = Refusal(
+    "lease_too_narrow", 603, 403, "never", True,
+    "Your lease does not cover all of these resources, or not in this mode: acquire what the work needs.",
+)  # fmt: skip
+LEASE_REQUIRED = Refusal(
+    "lease_required", 604, 403, "never", True,
+    "Only reading is admitted without a lease: acquire one, and send its id and token.",
+)  # fmt: skip
+ADMISSION_CONFLICT = Refusal(
+    "admission_conflict", 605, 403, "new_request", True,
+    "Another agent holds what you would touch: acquire it, or wait until its lease has ended.",
+)  # fmt: skip
+APPROVAL_WRONG = Refusal(
+    "approval_wrong", 611, 403, "never", True,
+    "An approval is for another ledger, agent, operation, arguments or rules: have exactly this action approved.",
+)  # fmt: skip
+APPROVER_UNFIT = Refusal(
+    "approver_unfit", 612, 403, "never", True,
+    "Approvers are keys in force, in their own custody, of distinct operators other than yours: ask another one.",
+)  # fmt: skip
+APPROVAL_EXPIRED = Refusal(
+    "approval_expired", 613, 403, "never", True,
+    "An approval is not valid at this time: ask for a new one.",
+)  # fmt: skip
+APPROVAL_USED = Refusal(
+    "approval_used", 614, 403, "never", True,
+    "An approval is good for one admission and was used: ask for a new one.",
+)  # fmt: skip
+APPROVAL_REQUIRED = Refusal(
+    "approval_required", 615, 403, "never", True,
+    "What can't be undone needs an approval: ask for one with `approval.ask`, and send it along.",
+)  # fmt: skip
+POLICY_ERROR = Refusal(
+    "policy_error", 621, 403, "never", True,
+    "The rules could not be evaluated, so nothing is allowed: tell an operator the sequence number.",
+)  # fmt: skip
+FORBIDDEN_BY_RULES = Refusal(
+    "forbidden_by_rules", 622, 403, "never", True,
+    "The rules in `matched` forbid this: read them with `tallystick rules show`.",
+)  # fmt: skip
+NOT_PERMITTED = Refusal(
+    "not_permitted", 623, 403, "never", True,
+    "No rule permits this: read the rules with `tallystick rules show`, or ask an operator.",
+)  # fmt: skip
+RULES_OUT_OF_TURN = Refusal(
+    "rules_out_of_turn", 631, 409, "never", True,
+    "Rule sets are numbered without a gap: look at the one in force, and load yours as the next.",
+)  # fmt: skip
+ASK_UNKNOWN = Refusal(
+    "ask_unknown", 641, 404, "never", True,
+    "No such request for approval is known here: check its id, or ask again.",
+)  # fmt: skip
+ASK_NOT_YOURS = Refusal(
+    "ask_not_yours", 642, 403, "never", True,
+    "Only an approver that it names may give or decline, and only who asked may withdraw.",
+)  # fmt: skip
+ASK_ENDED = Refusal(
+    "ask_ended", 643, 409, "never", True,
+    "This request for approval is over, as the entry `endedSeq` says where it is there: ask again if need be.",
+)  # fmt: skip
+TOO_MANY_ASKED = Refusal(
+    "too_many_asked", 644, 429, "new_request", True,
+    "You wait for as many approvals as one agent may: withdraw some, or wait.",
+)  # fmt: skip
 DECISION_FAILED = Refusal(
     "decision_failed", 901, 500, "new_request", True,
     "The gateway could not decide, so nothing was granted: tell its operator the sequence number.",

@@ -25,6 +25,9 @@ from gateway.core.terms import (
     TICKETS,
     Index,
     agent_of,
+    asked_behind,
+    asked_by,
+    asked_of,
     by,
     filed_under,
     held_behind,
@@ -35,7 +38,7 @@ from gateway.core.terms import (
     waited_behind,
     waited_by,
 )
-from verifier.entries import SESSION_MEMORY_MS
+from verifier.entries import ASK_MEMORY_MS, SESSION_MEMORY_MS
 from verifier.wire import JsonObject, JsonValue, Malformed, encode_canonical, parse_canonical
 
 RECORD_BYTES_MAX = 65_536  # A lease on 256 resources of 16 KiB together stays far below.
@@ -351,6 +354,37 @@ class Waits(NamedTuple):
     until_ms: int
 
 
+class RuleSet(NamedTuple):
+    """The rules in force, as an operator loaded them with entry `seq`; `digest` is the SHA-256 of their text in hex.
+
+    In `mode` "enforce" what they say decides, in "shadow" it is written down alone. `engine` checked them.
+    """
+
+    version: int
+    digest: str
+    text: str
+    mode: str
+    engine: str
+    seq: int
+
+
+class Usage(NamedTuple):
+    """What was admitted to an agent, an operator's agents, or on a scheme: in one minute, one day and ever.
+
+    `minute` and `day` are log time divided by their length: what is counted of another one is over. Sums stop at the
+    largest number that the wire can hold. `denied` is counted of agents and operators alone.
+    """
+
+    minute: int
+    minute_count: int
+    day: int
+    day_count: int
+    day_cost: int
+    total: int
+    total_cost: int
+    denied: int
+
+
 class Counter(NamedTuple):
     """One number of the ledger: the last fencing token, or the end of the holiday in ms."""
 
@@ -393,6 +427,72 @@ class Nonce(NamedTuple):
     until_ms: int
 
 
+class Burnt(NamedTuple):
+    """An approval that was used, by the entry `seq`: remembered for as long as it could be used again."""
+
+    seq: int
+    until_ms: int
+
+
+class Pending(NamedTuple):
+    """What an actor asks others to approve. `operators` answered for the `approvers` when it asked, in their order.
+
+    `given_in` are the numbers of the entries in which those in `given` did, as texts. It is live until it ended or
+    `give_up_by_ms` has come, which no holiday moves; then it is remembered for a while.
+    """
+
+    ask_id: str
+    actor: str
+    principal: str
+    on_behalf_of: str
+    operation: str
+    resources: tuple[str, ...]
+    mode: str
+    arguments_digest: str
+    cost: int
+    action_digest: str
+    rules_digest: str
+    approvers: tuple[str, ...]
+    operators: tuple[str, ...]
+    quorum: int
+    seq: int
+    asked_at_ms: int
+    give_up_by_ms: int
+    given: tuple[str, ...] = ()
+    given_in: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
+    how: Literal["", "given", "declined", "withdrawn", "dismissed"] = ""
+    ended_seq: int | None = None
+    ended_at_ms: int | None = None
+
+    @property
+    def until_ms(self) -> int:
+        """Return from when on it may be forgotten."""
+        return ASK_MEMORY_MS + (self.give_up_by_ms if self.ended_at_ms is None else self.ended_at_ms)
+
+    @property
+    def has_quorum(self) -> bool:
+        return len({self._operator_of(one) for one in self.given}) >= self.quorum
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Return those who have not answered and without whom there can't be enough any more."""
+        answered = {*self.given, *self.declined}
+        return tuple(one for one in self.approvers if one not in answered and not self.is_enough_without(one))
+
+    def is_enough_without(self, *approvers: str) -> bool:
+        """Say whether those who gave or may still give can be enough, these left out."""
+        out = {*self.declined, *approvers}
+        left = {who for one, who in zip(self.approvers, self.operators, strict=True) if one not in out}
+        return len(left) >= self.quorum
+
+    def is_live(self, t_ms: int) -> bool:
+        return self.ended_seq is None and t_ms < self.give_up_by_ms
+
+    def _operator_of(self, approver: str) -> str:
+        return self.operators[self.approvers.index(approver)]
+
+
 class Cosigned(NamedTuple):
     """The newest checkpoint of this ledger that a quorum of its witnesses cosigned, as a whole note."""
 
@@ -419,8 +519,10 @@ Timed: TypeAlias = Claim | Session  # what time alone does something to
 TIMED = (*CLAIMS, Session)
 Record: TypeAlias = (
     Agent | Operator | Enroller | Root | LedgerKey | Keys | ApiKey | Session | Quota | Scheme | Claim | Handover | Edge
-    | Principal | Waits | Counter | Dispute | Ended | Idempotency | Nonce | Cosigned
+    | Principal | Waits | RuleSet | Usage | Counter | Dispute | Ended | Idempotency | Nonce | Burnt | Pending
+    | Cosigned
 )  # fmt: skip
+UsageOf: TypeAlias = Literal["agent", "operator", "scheme"]
 Change: TypeAlias = tuple[str, Record | None, int | None]
 
 TOKEN_KEY = "ledger/token"
@@ -430,17 +532,18 @@ TICKETS_KEY = "ledger/tickets"  # how many there are
 OPERATORS_KEY = "ledger/operators"  # how many are in force
 ENROLLER_KEY = "ledger/enroller"
 ROOT_KEY = "ledger/root"
+RULES_KEY = "ledger/rules"
 COSIGNED_KEY = "cosigned/newest"  # read at a start alone; no decision depends on it
 
 # Hot records live in memory; cold ones are looked up in the store, by key, for each batch.
 HOT_PREFIXES = (
     "agent/", "operator/", "key/", "apikey/", "session/", "quota/", "scheme/", "lease/", "delay/", "ticket/",
-    "handover/", "edge/", "principal/", "wait/", "ledger/",
+    "handover/", "edge/", "principal/", "wait/", "ask/", "usage/", "ledger/",
 )  # fmt: skip
-COLD_PREFIXES = ("ended/", "idem/", "nonce/", "cosigned/")
+COLD_PREFIXES = ("ended/", "idem/", "nonce/", "burnt/", "cosigned/")
 # Records the store may drop, in any order, once their due time is not after log time. What stands on resources has
 # none: only a decision removes it.
-EXPENDABLE_PREFIXES = ("wait/", "edge/", "session/", "ended/", "idem/", "nonce/")
+EXPENDABLE_PREFIXES = ("wait/", "edge/", "ask/", "session/", "ended/", "idem/", "nonce/", "burnt/")
 
 _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
     {
@@ -458,6 +561,7 @@ _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
         "edge": Edge,
         "principal": Principal,
         "wait": Waits,
+        "usage": Usage,
         TOKEN_KEY: Counter,
         HOLIDAY_KEY: Counter,
         DISPUTE_KEY: Dispute,
@@ -465,11 +569,14 @@ _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
         OPERATORS_KEY: Counter,
         ENROLLER_KEY: Enroller,
         ROOT_KEY: Root,
+        RULES_KEY: RuleSet,
         "ledger/keys/log": Keys,
         "ledger/keys/receipt": Keys,
         "ended": Ended,
         "idem": Idempotency,
         "nonce": Nonce,
+        "burnt": Burnt,
+        "ask": Pending,
         "cosigned": Cosigned,
     }
 )
@@ -536,6 +643,10 @@ def wait_key(principal: str, resource: str) -> str:
     return f"wait/{principal}/{resource}"
 
 
+def usage_key(of: UsageOf, name: str) -> str:
+    return f"usage/{of}/{name}"
+
+
 def ended_key(name: str) -> str:
     """Return the key of an end: of a lease or ticket by its id, of a broken token by `broken_name`."""
     return f"ended/{name}"
@@ -551,6 +662,14 @@ def idempotency_key(actor: str, key: str) -> str:
 
 def nonce_key(actor: str, nonce: str) -> str:
     return _spent_key("nonce", actor, nonce)
+
+
+def burnt_key(approver: str, nonce: str) -> str:
+    return _spent_key("burnt", approver, nonce)
+
+
+def ask_key(ask_id: str) -> str:
+    return f"ask/{ask_id}"
 
 
 @lru_cache(maxsize=2_048)
@@ -641,6 +760,9 @@ def terms_of(record: Record) -> tuple[str, ...]:
             return (let, session_of(record.principal), session_under(record.on_behalf_of)) if record.is_open else (let,)
         case Agent() if record.removed_seq is None:
             return (agent_of(record.operator),)
+        case Pending():
+            live = () if record.ended_seq is not None else (asked_by(record.actor), *map(asked_of, record.approvers))
+            return (asked_behind(record.principal), *live)
     return ()
 
 
@@ -704,7 +826,7 @@ class Draft:
         changes = self._changes
         if record is None or isinstance(record, CLAIMS):
             self._stir(key, record)
-        elif isinstance(record, Session | Agent):
+        elif isinstance(record, Session | Agent | Pending):
             self._file(key, record)
         if key in changes:
             self._undo.append((key, True, changes[key]))
@@ -734,9 +856,11 @@ class Draft:
         mark, add = len(self._undo), self._near.add
         self._filed += [(mark, term, key) for term in terms if add(term, key)]
 
-    def _file(self, key: str, record: Session | Agent) -> None:
+    def _file(self, key: str, record: Session | Agent | Pending) -> None:
         """File what is new or comes back under its words; most often an open session just moves on."""
         before = self.get(key)
+        if isinstance(before, Pending):  # it never comes back
+            return
         if isinstance(before, Session) and isinstance(record, Session) and is_filed_alike(before, record):
             return
         self._add(terms_of(record), key)
@@ -897,6 +1021,20 @@ def counter_at(view: Draft | View, key: str) -> int:
     return record.value if record else 0
 
 
+def rule_set_at(view: Draft | View) -> RuleSet | None:
+    """Return the rules in force; None before any were loaded."""
+    record = view.get(RULES_KEY)
+    assert record is None or isinstance(record, RuleSet), "the place of the rules holds a rule set"
+    return record
+
+
+def usage_at(view: Draft | View, of: UsageOf, name: str) -> Usage:
+    """Return what was counted of somebody last, in whichever minute and day that was."""
+    record = view.get(usage_key(of, name))
+    assert record is None or isinstance(record, Usage), "a usage key holds usage"
+    return record or Usage(0, 0, 0, 0, 0, 0, 0, 0)
+
+
 def waits_at(view: Draft | View, principal: str, resource: str, t_ms: int) -> Waits | None:
     """Return the wait record that still counts at `t_ms`."""
     record = view.get(wait_key(principal, resource))
@@ -922,6 +1060,20 @@ def nonce_at(view: Draft | View, actor: str, nonce: str, t_ms: int) -> Nonce | N
     """Return the use of a nonce that could still be replayed at `t_ms`."""
     record = view.get(nonce_key(actor, nonce))
     assert record is None or isinstance(record, Nonce), "a nonce key holds a nonce"
+    return record if record and t_ms < record.until_ms else None
+
+
+def burnt_at(view: Draft | View, approver: str, nonce: str, t_ms: int) -> Burnt | None:
+    """Return the use of an approval that could still be used again at `t_ms`."""
+    record = view.get(burnt_key(approver, nonce))
+    assert record is None or isinstance(record, Burnt), "a burnt key holds an approval that was used"
+    return record if record and t_ms < record.until_ms else None
+
+
+def pending_at(view: Draft | View, ask_id: str, t_ms: int) -> Pending | None:
+    """Return an ask, live or over, as long as it is remembered at `t_ms`."""
+    record = view.get(ask_key(ask_id))
+    assert record is None or isinstance(record, Pending), "an ask key holds an ask"
     return record if record and t_ms < record.until_ms else None
 
 

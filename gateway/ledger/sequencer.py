@@ -36,6 +36,7 @@ from gateway.core.dispute import disputed
 from gateway.core.intake import SignedRequest
 from gateway.core.opening import Cause, start_steps
 from gateway.core.outcome import Replay, Unreceipted
+from gateway.core.outcome import Rules as Evaluate
 from gateway.core.state import (
     COLD_PREFIXES,
     COSIGNED_KEY,
@@ -119,7 +120,8 @@ class Sequencer:
     """Owns one store. `start`, then any number of `submit`s, then `stop`.
 
     `genesis` is the leaf hash of entry 0 and `parameters` what it states. `is_clock_accepted` is an operator's word
-    that the wall clock may be behind the ledger. Without `sweeps` somebody else calls `tick` (tests do).
+    that the wall clock may be behind the ledger. Without `sweeps` somebody else calls `tick` (tests do). `evaluate` answers
+    for rule sets; without it nothing is admitted while one is in force.
     """
 
     def __init__(
@@ -135,6 +137,7 @@ class Sequencer:
         is_clock_accepted: bool = False,
         sweeps: bool = True,
         parking: Parking | None = None,
+        evaluate: Evaluate | None = None,
     ) -> None:
         assert origin == signer.origin, "the signer must be of this ledger"
         self.counters = Counters()
@@ -146,7 +149,7 @@ class Sequencer:
         self._signer = signer
         self._clock = LogClock(clock)
         self._boottime_ms = clock.boottime_ms
-        self._rules = Rules(Imprint(origin, genesis.hex(), store.durability), parameters)
+        self._rules = Rules(Imprint(origin, genesis.hex(), store.durability), parameters, evaluate)
         self._genesis = genesis
         self._trace = trace
         self._is_clock_accepted = is_clock_accepted

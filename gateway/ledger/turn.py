@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from gateway.core.append import Answer as Outcome
 from gateway.core.append import Batch, Command, GatewayStep, Imprint, build_batch
 from gateway.core.outcome import Replay, Unreceipted
+from gateway.core.outcome import Rules as Evaluate
 from gateway.core.state import Change, Head, Parameters, Record, encode_record
 from gateway.errors import Busy
 from gateway.ledger.checkpoint import encode_leaf
@@ -39,10 +40,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What never changes while a ledger is open."""
+    """What never changes while a ledger is open. `evaluate` answers for rule sets; None where nothing can."""
 
     imprint: Imprint
     parameters: Parameters
+    evaluate: Evaluate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ def decide_batch(
         parameters=rules.parameters,
         encode=encode_leaf,
         steps=(*steps, *own),
+        rules=rules.evaluate,
     )
     return decided, batch
 

@@ -1,0 +1,58 @@
+"""Counts admissions: of each agent, of each operator's agents together, and on each scheme.
+
+Only what is allowed is counted as used, in the transaction that allows it; so a budget is never read before somebody
+else has spent it. What was denied is a number of its own. Minutes and days are log time divided by their length: every
+auditor cuts them at the same place.
+
+Source: docs/protocol.md 37.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.core.intake import SignedRequest
+from gateway.core.state import Draft, Usage, UsageOf, View, usage_at, usage_key
+from verifier.wire import INT_MAX
+
+MINUTE_MS, DAY_MS = 60_000, 86_400_000
+
+
+def used(view: Draft | View, of: UsageOf, name: str, t_ms: int) -> Usage:
+    """Return what is counted of somebody in the minute and the day of `t_ms`, and ever."""
+    usage = usage_at(view, of, name)
+    minute, day = t_ms // MINUTE_MS, t_ms // DAY_MS
+    if usage.minute != minute:
+        usage = usage._replace(minute=minute, minute_count=0)
+    return usage if usage.day == day else usage._replace(day=day, day_count=0, day_cost=0)
+
+
+def count_allowed(draft: Draft, request: SignedRequest, schemes: Iterable[str], cost: int, t_ms: int) -> None:
+    """Count one admission of `cost` for who asked, for who answers for it, and once on each scheme it touches."""
+    whose: list[tuple[UsageOf, str]] = [("agent", request.principal), ("operator", request.on_behalf_of)]
+    whose += [("scheme", name) for name in schemes]
+    for of, name in whose:
+        draft.put(usage_key(of, name), _with(used(draft, of, name, t_ms), cost))
+
+
+def count_denied(draft: Draft, request: SignedRequest, t_ms: int) -> None:
+    """Count a denial for who asked and who answers for it; it uses nothing up."""
+    whose: tuple[tuple[UsageOf, str], ...] = (("agent", request.principal), ("operator", request.on_behalf_of))
+    for of, name in whose:
+        before = used(draft, of, name, t_ms)
+        draft.put(usage_key(of, name), before._replace(denied=_sum(before.denied, 1)))
+
+
+def _with(before: Usage, cost: int) -> Usage:
+    return before._replace(
+        minute_count=_sum(before.minute_count, 1),
+        day_count=_sum(before.day_count, 1),
+        day_cost=_sum(before.day_cost, cost),
+        total=_sum(before.total, 1),
+        total_cost=_sum(before.total_cost, cost),
+    )
+
+
+def _sum(before: int, more: int) -> int:
+    """Add up to the largest integer of the wire; a budget that is spent stays spent."""
+    return min(INT_MAX, before + more)
