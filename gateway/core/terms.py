@@ -66,6 +66,21 @@ def agent_of(operator: str) -> str:
     return f"agent of {operator}"
 
 
+def asked_by(actor: str) -> str:
+    """Return the word for the approvals that an actor waits for."""
+    return f"asked by {actor}"
+
+
+def asked_behind(principal: str) -> str:
+    """Return the word for what a principal and its sessions asked to have approved, what is over as well."""
+    return f"asked for {principal}"
+
+
+def asked_of(approver: str) -> str:
+    """Return the word for the approvals that somebody may give."""
+    return f"asked of {approver}"
+
+
 def of_operator(operator: str) -> str:
     """Return the word for the tickets of everybody an operator answers for."""
     return f"of {operator}"
