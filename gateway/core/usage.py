@@ -20,7 +20,11 @@ MINUTE_MS, DAY_MS = 60_000, 86_400_000
 
 def used(view: Draft | View, of: UsageOf, name: str, t_ms: int) -> Usage:
     """Return what is counted of somebody in the minute and the day of `t_ms`, and ever."""
-    usage = usage_at(view, of, name)
+    return in_windows(usage_at(view, of, name), t_ms)
+
+
+def in_windows(usage: Usage, t_ms: int) -> Usage:
+    """Return what a record counts in the minute and the day of `t_ms`: nothing of those that are over."""
     minute, day = t_ms // MINUTE_MS, t_ms // DAY_MS
     if usage.minute != minute:
         usage = usage._replace(minute=minute, minute_count=0)
