@@ -196,6 +196,9 @@ PARAMETERS: tuple[ParameterBound, ...] = (
                    TTL_MS_MIN, TTL_MS_MAX),
     ParameterBound("witnessMs", "Within what time every entry is witnessed, where the operator has witnesses.", "ms",
                    1_000, 86_400_000),
+    ParameterBound("admissionMs", "How long an admission may be used at most.", "ms", 1_000, 3_600_000),
+    ParameterBound("asksPerPrincipal", "Requests for approval of one agent that stand at once.", "requests",
+                   1, 4_096),
 )
 # fmt: on
 _NOT_BELOW = (

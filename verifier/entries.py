@@ -13,7 +13,7 @@ Rules that the shape of a leaf cannot show (checked over a whole ledger): `seq` 
 changes only at `service.started`, by one; `timeMs` never decreases; `prev` is the SHA-256 of the previous leaf's bytes;
 `genesis` is the RFC 6962 leaf hash of entry 0 (64 zeros in entry 0 itself).
 
-Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 15.7 (keys), 24.5 (cycles), 28 to 31, 21.
+Source: docs/protocol.md 12.5 (entry types), 5.2 (bodies), 3 (names), 15.7 (keys), 24.5 (cycles), 28 to 31, 37 to 39.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from verifier.wire import (
 )
 
 # Units are in the names; each bound is repeated in docs/protocol.md 21.
-RULES_VERSION = 4  # of the decisions; entry 0 names it
+RULES_VERSION = 5  # of the decisions; entry 0 names it
 TTL_MS_MIN, TTL_MS_MAX, TTL_MS_DEFAULT = 1_000, 3_600_000, 30_000
 GIVE_UP_MS_MIN, GIVE_UP_MS_MAX = 1_000, 3_600_000  # the longest is the default
 LOCK_DELAY_MS_MAX = 3_600_000
@@ -69,14 +69,23 @@ ASKS_REMEMBERED = 16  # times asksPerPrincipal: asks of one agent and its sessio
 DELEGATION_MS_MAX = 604_800_000  # expiresAtMs - notBeforeMs of a statement: 7 days
 COSIGNED_CHARACTERS_MAX = 16_384  # of a checkpoint with the lines of its witnesses
 SCOPE_RESOURCES_MAX, SCOPE_BYTES_MAX = 16, 4_096  # names of a statement, and of a session
+ADMIT_RESOURCES_MAX = 64  # names of one admission
+COST_MAX = 1_000_000_000_000  # what one admission may cost, in whatever unit its caller counts
+APPROVALS_MAX, APPROVERS_MAX = 4, 8  # statements in one admission; whom one request for approval may name
+APPROVAL_MS_MAX = 604_800_000  # expiresAtMs - notBeforeMs of a statement of approval: 7 days
+ASK_MS_MIN, ASK_MS_MAX, ASK_MS_DEFAULT = 1_000, 604_800_000, 3_600_000  # how long a request for approval may stand
+RULES_CHARACTERS_MAX = 16_384  # of a rule set
+RULE_IDS_MAX = 64  # rules in a set, and rules or obligations that a decision names
 CYCLE_ROWS_MAX = 64
 CYCLE_NAME_BYTES_MAX = 2_048  # of the rows' resources together; with more the largest refusal would not fit a bundle
 ZERO_HASH = "0" * 64
 GATEWAY = "gateway"  # the actor of entries that the gateway itself causes
 DELEGATION_TYPE = "tallystick/delegation/1"
+APPROVAL_TYPE = "tallystick/approval/1"
 PURPOSES = ("log", "receipt")  # of the keys that the ledger may change while it lives
-VERBS = ("lease", "transfer")  # what a statement may let a session do
-BATCH_ACTIONS = ("lease.acquire", "lease.renew", "lease.release")  # what a command of a batch may ask
+VERBS = ("admit", "lease", "transfer")  # what a statement may let a session do
+# What a command of a batch may ask.
+BATCH_ACTIONS = ("lease.acquire", "lease.renew", "lease.release", "coordination.admit")
 
 # Entry 0 names every parameter that decisions depend on; these are the values of RULES_VERSION.
 PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
@@ -119,6 +128,8 @@ PARAMETER_DEFAULTS: Mapping[str, int] = MappingProxyType(
         "trialMs": 604_800_000,
         "trialTtlMaxMs": 60_000,
         "witnessMs": 60_000,
+        "admissionMs": 60_000,
+        "asksPerPrincipal": 64,
     }
 )
 
@@ -411,6 +422,16 @@ def _list(name: str, item: Kind, count_min: int, count_max: int) -> Kind:
     )
 
 
+def _sorted(name: str, item: Kind, count_min: int, count_max: int) -> Kind:
+    """A list whose texts rise: no text is there twice."""
+    plain = _list(name, item, count_min, count_max)
+
+    def check(value: JsonValue) -> bool:
+        return plain.check(value) and isinstance(value, list) and value == sorted(set(map(str, value)))
+
+    return Kind(name, check, plain.bound + ", sorted, each once", {**plain.schema, "uniqueItems": True})
+
+
 def _object(name: str, *members: Member) -> Kind:
     rows = _checks(members)
 
@@ -466,6 +487,11 @@ def may_wait(names: Collection[JsonValue] | Collection[str]) -> bool:
     return len(names) <= WAIT_RESOURCES_MAX and byte_length("".join(map(str, names))) <= WAIT_RESOURCES_BYTES_MAX
 
 
+def may_admit(names: Collection[JsonValue] | Collection[str]) -> bool:
+    """Say whether these names are few enough for one admission."""
+    return len(names) <= ADMIT_RESOURCES_MAX
+
+
 def _explain_resource(value: JsonValue) -> str | None:
     return resource_hint(value) if type(value) is str else None
 
@@ -493,12 +519,31 @@ def _are_schemes(value: JsonValue) -> bool:
     return names == sorted(set(map(str, names)))
 
 
+def _are_counted(value: JsonValue) -> bool:
+    """Sorted by name, each once."""
+    if type(value) is not list or not 1 <= len(value) <= SCHEMES_MAX or not all(map(_COUNTED_ROW.check, value)):
+        return False
+    names = [str(row["name"]) for row in rows_of(value)]
+    return names == sorted(set(names))
+
+
+def _are_approved(value: JsonValue) -> bool:
+    """Sorted by operator, each once."""
+    if type(value) is not list or not 1 <= len(value) <= APPROVALS_MAX or not all(map(_APPROVED_ROW.check, value)):
+        return False
+    operators = [str(row["operator"]) for row in rows_of(value)]
+    return operators == sorted(set(operators))
+
+
+_WAITS_FOR = ("fencingToken", "aheadId", "askId")  # what a row of a cycle waits for
+
+
 def _is_cycle(value: JsonValue) -> bool:
-    """A list of rows; each waits either for a lease or behind a ticket, the last for a lease."""
+    """A list of rows; each waits for a lease, for an approval or behind a ticket, the last not behind a ticket."""
     if type(value) is not list or not 2 <= len(value) <= CYCLE_ROWS_MAX or not all(map(_CYCLE_ROW.check, value)):
         return False
     rows = rows_of(value)
-    is_open = any(("fencingToken" in row) == ("aheadId" in row) for row in rows) or "aheadId" in rows[-1]
+    is_open = any(sum(name in row for name in _WAITS_FOR) != 1 for row in rows) or "aheadId" in rows[-1]
     return not is_open and byte_length("".join(str(row["resource"]) for row in rows)) <= CYCLE_NAME_BYTES_MAX
 
 
@@ -590,8 +635,29 @@ TYPE = _text(
 )
 LABEL = _text("label", "[A-Za-z0-9._-]{1,40}", 40, "1 to 40 characters of A-Z a-z 0-9 . _ -")
 LEASE_ID = _text("lease id", "L[1-9][0-9]{0,15}", 17, "L and the seq of the granting entry, such as L42")
+ASK_ID = _text("ask id", "A[1-9][0-9]{0,15}", 17, "A and the seq of the asking entry, such as A44")
 TICKET_ID = _text("ticket id", "T[1-9][0-9]{0,15}", 17, "T and the seq of the queueing entry, such as T43")
 ERROR = _text("error", "[a-z][a-z0-9_]{0,63}", 64, "a refusal name of the table, such as lease_held")
+OPERATION = _text(
+    "operation", "[a-z][a-z0-9._-]{0,63}", 64, "what is to be done, such as file.write: 1 to 64 of a-z 0-9 . _ -"
+)
+COST = _integer("cost", 0, COST_MAX)
+NONCE = _text("nonce", "[A-Za-z0-9_-]{16,64}", 64, "16 to 64 characters of A-Z a-z 0-9 _ -")
+RULES_TEXT = _text(
+    "rule set",
+    rf"[\t\n -~]{{1,{RULES_CHARACTERS_MAX}}}",
+    RULES_CHARACTERS_MAX,
+    f"Cedar text of 1 to {RULES_CHARACTERS_MAX:,} printable ASCII characters, tabs and line feeds",
+)
+RULES_VERSION_NUMBER = _integer("version of a rule set", 1, INT_MAX)
+RULES_MODE = _choice("rules mode", "enforce", "shadow")
+RULE_ID = _text("rule id", "[a-z0-9][a-z0-9._-]{0,63}", 64, "1 to 64 characters of a-z 0-9 . _ -")
+OBLIGATION = _text("obligation", "[a-z0-9][a-z0-9:._-]{0,63}", 64, "1 to 64 characters of a-z 0-9 : . _ -")
+RULE_IDS = _sorted("rule ids", RULE_ID, 0, RULE_IDS_MAX)
+OBLIGATIONS = _sorted("obligations", OBLIGATION, 0, RULE_IDS_MAX)
+ENGINE = _text(
+    "engine", "(?:none|cedar/[0-9A-Za-z.+-]{1,32})", 38, 'cedar/ and the version of what evaluated the rules, or "none"'
+)
 ACTION = _text("action", "[a-z]{1,32}[.][a-z]{1,32}", 65, "an action name such as lease.acquire")
 VKEY = _text("vkey", "[!-~]{1,400}", 400, "a C2SP verifier key, at most 400 characters")
 KEY_LINE = _text(
@@ -615,8 +681,8 @@ BATCH_ACTION = _choice("action", *BATCH_ACTIONS)
 DEPTH = _integer("depth", 0, 1)
 VERB_LIST = Kind(
     "verbs",
-    lambda value: value in (["lease"], ["transfer"], ["lease", "transfer"]),
-    "one or both of " + ", ".join(f'"{verb}"' for verb in VERBS) + ", sorted",
+    lambda value: type(value) is list and bool(value) and value == [verb for verb in VERBS if verb in value],
+    "one or more of " + ", ".join(f'"{verb}"' for verb in VERBS) + ", sorted",
     {
         "type": "array",
         "items": {"type": "string", "enum": list(VERBS)},
@@ -667,6 +733,28 @@ WAIT_RESOURCES = Kind(
     lambda value: _are_sorted_resources(value) and isinstance(value, list) and may_wait(value),
     f"1 to {WAIT_RESOURCES_MAX} different resources, together at most {WAIT_RESOURCES_BYTES_MAX:,} bytes, sorted",
     {**_RESOURCES_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
+    _explain_resources,
+)
+ASK_RESOURCES = Kind(
+    "few resources",
+    lambda value: _are_resources(value) and isinstance(value, list) and may_wait(value),
+    f"1 to {WAIT_RESOURCES_MAX} different resources, together at most {WAIT_RESOURCES_BYTES_MAX:,} bytes",
+    {**_RESOURCES_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
+    _explain_resources,
+)
+_ADMIT_BOUND = _RESOURCES_BOUND.replace(f"1 to {RESOURCES_MAX}", f"1 to {ADMIT_RESOURCES_MAX}")
+ADMIT_BODY_RESOURCES = Kind(
+    "resources of an admission",
+    lambda value: _are_resources(value) and isinstance(value, list) and may_admit(value),
+    _ADMIT_BOUND,
+    {**_RESOURCES_SCHEMA, "maxItems": ADMIT_RESOURCES_MAX},
+    _explain_resources,
+)
+ADMIT_RESOURCES = Kind(
+    "sorted resources of an admission",
+    lambda value: _are_sorted_resources(value) and isinstance(value, list) and may_admit(value),
+    _ADMIT_BOUND + ", sorted",
+    {**_RESOURCES_SCHEMA, "maxItems": ADMIT_RESOURCES_MAX},
     _explain_resources,
 )
 SCOPE = Kind(
@@ -763,12 +851,13 @@ _CYCLE_ROW = _object(
     Member("fencingToken", TOKEN, False),
     Member("ticketId", TICKET_ID, False),
     Member("aheadId", TICKET_ID, False),
+    Member("askId", ASK_ID, False),
 )
 CYCLE = Kind(
     "cycle",
     _is_cycle,
     f"a list of 2 to {CYCLE_ROWS_MAX} waits with resources of at most {CYCLE_NAME_BYTES_MAX:,} bytes together, each"
-    " with exactly one of fencingToken and aheadId, the last with fencingToken",
+    " with exactly one of fencingToken, aheadId and askId, the last without aheadId",
     {"type": "array", "items": _CYCLE_ROW.schema, "minItems": 2, "maxItems": CYCLE_ROWS_MAX},
 )
 ACQUIRE_ORDER = Kind(
@@ -792,6 +881,60 @@ TRUST = _list(
     1, 2,
 )  # fmt: skip
 STAMPEDE = _object("stampede", Member("admitted", BOOLEAN), Member("waitMs", DURATION_MS))
+
+# What the gateway lets a rule know beside the request: counts are those before this admission, in windows of log time.
+FACTS = (
+    Member("trust", COUNT),
+    Member("approvals", _integer("approving operators", 0, APPROVALS_MAX)),
+    Member("leaseState", _choice("lease state", "live", "none")),
+    Member("leaseMode", _choice("lease mode", *MODES, "none")),
+    Member("leaseAgeMs", DURATION_MS),
+    Member("leaseLeftMs", DURATION_MS),
+    Member("agentName", _text("agent name", "[A-Za-z0-9._-]{0,40}", 40, "the label of the agent, or nothing")),
+    Member("actorKind", _choice("actor kind", "agent", "session")),
+    Member("custody", _choice("custody of a key", "agent", "gateway")),
+    Member("agentCountMinute", COUNT),
+    Member("agentCountDay", COUNT),
+    Member("agentCostDay", COUNT),
+    Member("operatorCountMinute", COUNT),
+    Member("operatorCountDay", COUNT),
+    Member("operatorCostDay", COUNT),
+)
+FACTS_KIND = _object("facts", *FACTS)
+_COUNTED_ROW = _object(
+    "scheme of an admission",
+    Member("name", SCHEME),
+    Member("class", CLASS),
+    Member("isFolding", BOOLEAN),
+    Member("countMinute", COUNT),
+    Member("countDay", COUNT),
+    Member("costDay", COUNT),
+)
+COUNTED_SCHEMES = Kind(
+    "counted schemes",
+    _are_counted,
+    "the distinct schemes of the resources, sorted by name, each with its class, whether it folds case, and its counts",
+    {"type": "array", "items": _COUNTED_ROW.schema, "minItems": 1, "maxItems": SCHEMES_MAX},
+)
+RULING = _object(
+    "ruling",
+    Member("version", RULES_VERSION_NUMBER),
+    Member("digest", HASH),
+    Member("mode", RULES_MODE),
+    Member("engine", ENGINE),
+    Member("decision", _choice("decision of the rules", "allow", "deny", "error")),
+    Member("matched", RULE_IDS),
+    Member("obligations", OBLIGATIONS),
+)
+_APPROVED_ROW = _object(
+    "approval used", Member("approver", DID), Member("operator", DID), Member("nonce", NONCE), Member("digest", HASH)
+)
+APPROVED = Kind(
+    "approvals used",
+    _are_approved,
+    f"a list of 1 to {APPROVALS_MAX}, sorted by operator, each once, each {_APPROVED_ROW.bound}",
+    {"type": "array", "items": _APPROVED_ROW.schema, "minItems": 1, "maxItems": APPROVALS_MAX},
+)
 
 # The evidence is bounded here and read by its grammar in request.py (ladder step 10), so that a signature over nonsense
 # is a finding about evidence, not about the leaf's shape.
@@ -859,6 +1002,12 @@ ACTION_PATHS: Mapping[str, str] = MappingProxyType(
         "key.announce": "/api/v1/acp/keys/announce",
         "key.retire": "/api/v1/acp/keys/retire",
         "key.compromise": "/api/v1/acp/keys/compromise",
+        "coordination.admit": "/api/v1/acp/coordination/admit",
+        "approval.ask": "/api/v1/acp/approvals",
+        "approval.give": "/api/v1/acp/approvals/give",
+        "approval.decline": "/api/v1/acp/approvals/decline",
+        "approval.withdraw": "/api/v1/acp/approvals/withdraw",
+        "rules.load": "/api/v1/acp/rules",
     }
 )
 _TO_WHOM = (Member("ledger", ORIGIN), Member("actorDid", DID))
@@ -892,19 +1041,61 @@ DELEGATIONS = _list(
     1,
     DELEGATIONS_MAX,
 )
-_LEASE_BODIES: Mapping[str, tuple[Member, ...]] = {
+# A statement of approval likewise; approval.py judges it.
+APPROVAL_MEMBERS = (
+    Member("type", _choice("approval type", APPROVAL_TYPE)),
+    Member("ledger", ORIGIN),
+    Member("genesis", HASH),
+    Member("agent", DID),
+    Member("operation", OPERATION),
+    Member("actionDigest", HASH),
+    Member("argumentsDigest", HASH),
+    Member("rulesDigest", HASH),
+    Member("approver", DID),
+    Member("nonce", NONCE),
+    Member("notBeforeMs", TIME_MS),
+    Member("expiresAtMs", TIME_MS),
+)
+APPROVAL = _object(
+    "signed approval",
+    Member(
+        "statement",
+        Kind("approval", lambda value: type(value) is dict, "a statement of approval", object_schema(APPROVAL_MEMBERS)),
+    ),
+    Member("signature", SIGNATURE),
+)
+APPROVALS = _list("approvals", APPROVAL, 1, APPROVALS_MAX)
+APPROVERS = _sorted("approvers", DID, 1, APPROVERS_MAX)
+QUORUM = _integer("quorum", 1, APPROVALS_MAX)
+ASK_MS = _integer("ask give up", ASK_MS_MIN, ASK_MS_MAX, " (milliseconds)")
+_BODIES_IN_BATCH: Mapping[str, tuple[Member, ...]] = {
     "lease.acquire": (*_RESOURCE_OR_RESOURCES, Member("mode", MODE, False), _TTL, _REASON_DIGEST),
     "lease.renew": (Member("leaseId", LEASE_ID), _TTL, Member("mode", MODE, False)),
     "lease.release": (*_RESOURCE_OR_RESOURCES, Member("leaseId", LEASE_ID, False), _REASON_DIGEST),
+    "coordination.admit": (
+        Member("operation", OPERATION),
+        Member("resource", RESOURCE, False),
+        Member("resources", ADMIT_BODY_RESOURCES, False),
+        Member("mode", MODE, False),
+        Member("argumentsDigest", HASH),
+        Member("leaseId", LEASE_ID, False),
+        Member("fencingToken", TOKEN, False),
+        Member("cost", COST, False),
+        Member("approvals", APPROVALS, False),
+    ),
 }
 # The members of each command of a batch: those of its action, but nothing that waits, and whom it is for stands once.
 COMMAND_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
-    {name: (Member("action", BATCH_ACTION), *members) for name, members in _LEASE_BODIES.items()}
+    {name: (Member("action", BATCH_ACTION), *members) for name, members in _BODIES_IN_BATCH.items()}
 )
 _COMMAND_CHECKS = {action: _checks(members) for action, members in COMMAND_BODIES.items()}
 # Exactly one of these members must be in the body.
 ONE_OF: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {"lease.acquire": ("resource", "resources"), "lease.release": ("resource", "resources")}
+    dict.fromkeys(("lease.acquire", "lease.release", "coordination.admit", "approval.ask"), ("resource", "resources"))
+)
+
+BOTH_OR_NONE: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"agent.add": ("keyDigest", "proof"), "coordination.admit": ("leaseId", "fencingToken")}
 )
 
 
@@ -914,8 +1105,14 @@ def _with_one_of(schema: JsonObject, action: str) -> JsonObject:
 
 
 def _command_schema(action: str) -> JsonObject:
-    members = (Member("action", _choice("action", action)), *_LEASE_BODIES[action])
-    return _with_one_of(object_schema(members), action)
+    members = (Member("action", _choice("action", action)), *_BODIES_IN_BATCH[action])
+    return _with_pairs(_with_one_of(object_schema(members), action), action)
+
+
+def _with_pairs(schema: JsonObject, action: str) -> JsonObject:
+    """Members that are there together or not at all."""
+    one, other = BOTH_OR_NONE.get(action, ("", ""))
+    return {**schema, "dependentRequired": {one: [other], other: [one]}} if one else schema
 
 
 COMMANDS = Kind(
@@ -936,13 +1133,13 @@ ACTION_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
     {
         "lease.acquire": (
             *_TO_WHOM,
-            *_LEASE_BODIES["lease.acquire"],
+            *_BODIES_IN_BATCH["lease.acquire"],
             Member("wait", BOOLEAN, False),
             Member("giveUpMs", GIVE_UP_MS, False),
             Member("onDeadlock", ON_DEADLOCK, False),
         ),
-        "lease.renew": (*_TO_WHOM, *_LEASE_BODIES["lease.renew"]),
-        "lease.release": (*_TO_WHOM, *_LEASE_BODIES["lease.release"]),
+        "lease.renew": (*_TO_WHOM, *_BODIES_IN_BATCH["lease.renew"]),
+        "lease.release": (*_TO_WHOM, *_BODIES_IN_BATCH["lease.release"]),
         "lease.transfer": (
             *_TO_WHOM,
             Member("leaseId", LEASE_ID),
@@ -994,6 +1191,28 @@ ACTION_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
         "key.announce": (*_TO_WHOM, Member("statement", NOTE)),
         "key.retire": (*_TO_WHOM, Member("statement", NOTE)),
         "key.compromise": (*_TO_WHOM, Member("statement", NOTE)),
+        "coordination.admit": (*_TO_WHOM, *_BODIES_IN_BATCH["coordination.admit"]),
+        "approval.ask": (
+            *_TO_WHOM,
+            Member("operation", OPERATION),
+            Member("resource", RESOURCE, False),
+            Member("resources", ASK_RESOURCES, False),
+            Member("mode", MODE, False),
+            Member("argumentsDigest", HASH),
+            Member("cost", COST, False),
+            Member("approvers", APPROVERS),
+            Member("quorum", QUORUM, False),
+            Member("giveUpMs", ASK_MS, False),
+        ),
+        "approval.give": (*_TO_WHOM, Member("askId", ASK_ID), Member("approval", APPROVAL)),
+        "approval.decline": (*_TO_WHOM, Member("askId", ASK_ID), Member("reason", REASON_CODE, False)),
+        "approval.withdraw": (*_TO_WHOM, Member("askId", ASK_ID)),
+        "rules.load": (
+            *_TO_WHOM,
+            Member("rules", RULES_TEXT),
+            Member("rulesMode", RULES_MODE),
+            Member("rulesVersion", RULES_VERSION_NUMBER),
+        ),
     }
 )
 _BODY_CHECKS = {action: _checks(members) for action, members in ACTION_BODIES.items()}
@@ -1011,6 +1230,8 @@ BODY_DEFAULTS: Mapping[str, Mapping[str, JsonValue]] = MappingProxyType(
         "lease.accept": {"ttlMs": TTL_MS_DEFAULT},
         "batch.submit": {"isAtomic": False},
         "scheme.set": {"isFolding": False, "isUnicode": False},
+        "coordination.admit": {"mode": "write", "cost": 0},
+        "approval.ask": {"mode": "write", "cost": 0, "quorum": 1, "giveUpMs": ASK_MS_DEFAULT},
     }
 )
 _WAITS: JsonObject = {"properties": {"wait": {"const": True}}, "required": ["wait"]}
@@ -1033,6 +1254,11 @@ def check_body(action: str, body: JsonObject) -> None:
     fault = None if _fits(body, _BODY_CHECKS[action]) else _first_fault(body, members)
     if fault is not None:
         raise fault
+    _check_together(action, body)
+
+
+def _check_together(action: str, body: JsonObject) -> None:
+    """What members say together, once each is of its kind."""
     _check_one_of(action, body)
     rule = _BODY_RULES.get(action)
     if rule is not None:
@@ -1071,6 +1297,19 @@ def _check_api_key(body: JsonObject) -> None:
         raise MemberError("member_conflict", "agent", "member agent: a trial key belongs to no agent; leave it out")
 
 
+def _check_fence(body: JsonObject) -> None:
+    """Who shows a lease shows its token too: the number is what later writes are compared by."""
+    if ("leaseId" in body) != ("fencingToken" in body):
+        name = "fencingToken" if "leaseId" in body else "leaseId"
+        raise MemberError("member_conflict", name, "members leaseId, fencingToken: send both or neither")
+
+
+def _check_quorum(body: JsonObject) -> None:
+    approvers = body["approvers"]
+    if isinstance(approvers, list) and _number_of(body, "quorum") > len(approvers):
+        raise MemberError("member_conflict", "quorum", f"member quorum: at most the {len(approvers)} approvers named")
+
+
 def _check_commands(body: JsonObject) -> None:
     """Judge every command as a body of its action; a fault names `commands[i].member`."""
     for index, command in enumerate(rows_of(body["commands"])):
@@ -1088,7 +1327,7 @@ def _check_command(command: JsonObject) -> None:
         fault = _first_fault(command, COMMAND_BODIES.get(action, (Member("action", BATCH_ACTION),)))
         if fault is not None:
             raise fault
-    _check_one_of(action, command)
+    _check_together(action, command)
 
 
 def commands_in(body: JsonObject) -> tuple[tuple[str, JsonObject], ...]:
@@ -1112,15 +1351,15 @@ _BODY_RULES: Mapping[str, Callable[[JsonObject], None]] = MappingProxyType(
         "agent.add": _check_proof,
         "apikey.issue": _check_api_key,
         "batch.submit": _check_commands,
+        "coordination.admit": _check_fence,
+        "approval.ask": _check_quorum,
     }
 )
 
 
 def body_schema(action: str) -> JsonObject:
     """Return the JSON Schema (2020-12) of a body of `action`, for OpenAPI."""
-    schema = _with_one_of(object_schema(ACTION_BODIES[action]), action)
-    if action == "agent.add":
-        schema["dependentRequired"] = {"keyDigest": ["proof"], "proof": ["keyDigest"]}
+    schema = _with_pairs(_with_one_of(object_schema(ACTION_BODIES[action]), action), action)
     if action == "apikey.issue":
         schema["not"] = {"properties": {"kind": {"const": "trial"}}, "required": ["agent"]}
     if action == "lease.acquire":
@@ -1166,6 +1405,7 @@ _HELD = (
     Member("delayUntilMs", TIME_MS, False),
     Member("ticketId", TICKET_ID, False),
     Member("endedSeq", SEQ, False),
+    Member("currentToken", TOKEN, False),
 )
 _ENDED = Member("endedSeq", SEQ, False)
 _GIVEN_BACK = (Member("openedSeq", SEQ), Member("leases", COUNT), Member("tickets", COUNT))
@@ -1173,8 +1413,22 @@ _TICKET = (Member("ticketId", TICKET_ID), Member("ticketSeq", SEQ))
 _WAITER = (*_TICKET, Member("waiter", DID))
 _KEY = (Member("purpose", PURPOSE), Member("key", VKEY))
 _KEY_ENDED = (*_KEY, Member("announcedSeq", SEQ), Member("statement", NOTE))
+_DONE = (
+    Member("operation", OPERATION),
+    Member("resources", ADMIT_RESOURCES),
+    Member("mode", MODE),
+    Member("argumentsDigest", HASH),
+    Member("cost", COST),
+)
+_ASKED_FOR = tuple(Member("resources", WAIT_RESOURCES) if m.name == "resources" else m for m in _DONE)
+_FENCE = (Member("leaseId", LEASE_ID, False), Member("fencingToken", TOKEN, False))
+_ASK = (Member("askId", ASK_ID), Member("askSeq", SEQ))
+_RULES = (Member("rulesVersion", RULES_VERSION_NUMBER), Member("rulesMode", RULES_MODE))
 _TRANSFER = ACTION_BODIES["lease.transfer"][2:]
 _BREAK = ACTION_BODIES["lease.break"][2:]
+
+
+_DEADLOCKED = ("waitingOn", "cycle", "acquireOrder")
 
 
 class Told(NamedTuple):
@@ -1205,12 +1459,16 @@ REFUSAL_NUMBERS: Mapping[str, int] = MappingProxyType(
         "key_last": 135,
         "outside_scope": 118,
         "ledger_disputed": 401,
+        "rules_out_of_turn": 631,
         "scheme_busy": 303,
         "name_not_allowed": 301,
         "mode_not_allowed": 302,
         "ticket_unknown": 505,
         "ticket_not_yours": 506,
         "ticket_ended": 507,
+        "ask_unknown": 641,
+        "ask_not_yours": 642,
+        "ask_ended": 643,
         "lease_unknown": 402,
         "lease_not_yours": 403,
         "lease_released": 404,
@@ -1227,6 +1485,20 @@ REFUSAL_NUMBERS: Mapping[str, int] = MappingProxyType(
         "too_many_held": 417,
         "already_waiting": 504,
         "queue_full": 503,
+        "fence_unknown": 601,
+        "stale_fence": 602,
+        "lease_too_narrow": 603,
+        "lease_required": 604,
+        "admission_conflict": 605,
+        "approval_wrong": 611,
+        "approver_unfit": 612,
+        "approval_expired": 613,
+        "approval_used": 614,
+        "approval_required": 615,
+        "policy_error": 621,
+        "forbidden_by_rules": 622,
+        "not_permitted": 623,
+        "too_many_asked": 644,
         "deadlock": 502,
         "lease_held": 408,
         "lock_delayed": 415,
@@ -1240,11 +1512,13 @@ _LATE = Told((), ("endedSeq",))
 HELD_MEMBERS: Mapping[str, Told] = MappingProxyType(
     {
         "lease_held": Told(_IN_THE_WAY, ("holderName", "searchBounded")),
-        "deadlock": Told((*_IN_THE_WAY, "waitingOn", "cycle", "acquireOrder"), ("holderName", "searchBounded")),
+        "deadlock": Told((*_IN_THE_WAY, *_DEADLOCKED), ("holderName", "searchBounded")),
         "lock_delayed": Told(("holder", "delayUntilMs", "stampede", "retryAfterMs", "endedSeq")),
         "queued": Told(("ahead", "stampede", "retryAfterMs")),
         "queue_full": Told(("stampede", "retryAfterMs")),
         "already_waiting": Told(("ticketId",)),
+        "stale_fence": Told((), ("holder", "holderName", "conflict", "currentToken", "endedSeq")),
+        "admission_conflict": Told(("holder", "conflict", "currentToken"), ("holderName",)),
         **dict.fromkeys(
             (
                 "lease_released",
@@ -1257,6 +1531,10 @@ HELD_MEMBERS: Mapping[str, Told] = MappingProxyType(
             _LATE,
         ),
     }
+)
+# Denials by the rules, each with what they say: decision, and whether a rule matched (None: either).
+BY_RULES: Mapping[str, tuple[str, bool | None]] = MappingProxyType(
+    {"policy_error": ("error", None), "forbidden_by_rules": ("deny", True), "not_permitted": ("deny", False)}
 )
 
 
@@ -1544,6 +1822,72 @@ _ROWS = (
     _by_gateway("wait.reserved", *_WAITER, Member("untilMs", TIME_MS), cites=("ticketSeq",)),
     _by_gateway("wait.resumed", *_WAITER, cites=("ticketSeq",)),
     _by_gateway("wait.removed", *_WAITER, Member("reason", REMOVAL), cites=("ticketSeq",)),
+    _by_request(
+        "admission.allowed",
+        "coordination.admit",
+        *_DONE,
+        Member("actionDigest", HASH),
+        *_FENCE,
+        Member("grantSeq", SEQ, False),
+        Member("facts", FACTS_KIND),
+        Member("schemes", COUNTED_SCHEMES),
+        Member("rules", RULING, False),
+        Member("approvals", APPROVED, False),
+        Member("validUntilMs", TIME_MS),
+        Member("uses", _integer("uses", 1, 1)),
+    ),
+    _by_request(
+        "admission.denied",
+        "coordination.admit",
+        *_DONE,
+        *_FENCE,
+        Member("facts", FACTS_KIND, False),
+        Member("schemes", COUNTED_SCHEMES, False),
+        Member("rules", RULING, False),
+        *_REFUSED,
+        *(m for m in _HELD if m.name in ("holder", "holderName", "conflict", "currentToken", "endedSeq")),
+    ),
+    _by_request(
+        "approval.asked",
+        "approval.ask",
+        *_ASKED_FOR,
+        Member("actionDigest", HASH),
+        Member("rulesDigest", HASH),
+        Member("approvers", APPROVERS),
+        Member("quorum", QUORUM),
+        Member("askId", ASK_ID),
+        Member("giveUpByMs", TIME_MS),
+    ),
+    _by_request(
+        "approval.refused",
+        "approval.ask",
+        *_ASKED_FOR,
+        *_REFUSED,
+        *(m for m in _HELD if m.name in (*_DEADLOCKED, "searchBounded")),
+    ),
+    _by_request(
+        "approval.given",
+        "approval.give",
+        *_ASK,
+        Member("approver", DID),
+        Member("nonce", NONCE),
+        Member("digest", HASH),
+    ),
+    _by_request("giving.refused", "approval.give", Member("askId", ASK_ID), *_REFUSED, _ENDED),
+    _by_request("approval.declined", "approval.decline", *_ASK, Member("reason", REASON_CODE, False)),
+    _by_request("declining.refused", "approval.decline", Member("askId", ASK_ID), *_REFUSED, _ENDED),
+    _by_request("approval.withdrawn", "approval.withdraw", *_ASK, cites=("askSeq",)),
+    _by_request("withdrawal.refused", "approval.withdraw", Member("askId", ASK_ID), *_REFUSED, _ENDED),
+    _by_request(
+        "rules.loaded",
+        "rules.load",
+        *_RULES,
+        Member("digest", HASH),
+        Member("engine", ENGINE),
+        Member("count", _integer("rules", 1, RULE_IDS_MAX)),
+        actor_rule="operator",
+    ),
+    _by_request("rules.refused", "rules.load", *_RULES, *_REFUSED),
     EntryType(
         "decision.failed",
         "request",
@@ -1566,6 +1910,7 @@ HOLDING = GRANTS | {full_type("lease.extended"), full_type("lease.renewed")}
 _QUEUED, _CHANGED = full_type("wait.queued"), full_type("lease.changed")
 _BATCH, _BATCH_REFUSED = full_type("batch.received"), full_type("batch.refused")
 _ENROLLED, _ANNOUNCED = full_type("agent.added"), full_type("key.announced")
+_ALLOWED, _ASKED, _ASK_REFUSED = map(full_type, ("admission.allowed", "approval.asked", "approval.refused"))
 _KEY_REFUSED = tuple(full_type(f"{name}.refused") for name in ("announcement", "retirement", "disowning"))
 
 
@@ -1574,7 +1919,8 @@ def _repeated(row: EntryType) -> tuple[tuple[str, str], ...]:
     asked = {member.name for member in ACTION_BODIES[row.action or ""]}
     if row.type in (_CHANGED, full_type("lease.transferred")):  # the body names the lease that was
         return (("fromLeaseId", "leaseId"), *((m.name, m.name) for m in row.members if m.name in asked - {"leaseId"}))
-    return tuple((m.name, m.name) for m in row.members if m.name in asked)
+    # The approvals of a body are signed statements, those of a leaf what was taken from them (evidence.py compares).
+    return tuple((m.name, m.name) for m in row.members if m.name in asked - {"approvals"})
 
 
 _REPEATED = {row.type: _repeated(row) for row in _ROWS if row.action is not None}  # decision.failed repeats nothing
@@ -1601,7 +1947,27 @@ SENTENCES = (
     ("claimByMs", "ticket {ticketId} is offered to {waiter}, who must claim before {claimByMs}"),
     (_BATCH, "a batch of {count} commands, whose answers are the next entries"),
     (_BATCH_REFUSED, "a batch of {count} commands, none of which was carried out: command {index} ({action})"),
+    (_ALLOWED, "allowed once, until {validUntilMs}"),
+    ("argumentsDigest", "to do: {operation}, mode {mode}, arguments {argumentsDigest}, cost {cost}"),
+    ("unpoliced", "unpoliced: no rule set was in force"),
+    ("rules enforce", "rule set {rules[version]} says {rules[decision]}"),
+    ("rules shadow", "in shadow: rule set {rules[version]} says {rules[decision]}, and nothing hung on it"),
+    ("matched", "rules that matched: {rules[matched]}"),
+    ("obligations", "obligations: {rules[obligations]}"),
+    (
+        "facts",
+        "trust {facts[trust]}, {facts[agentCountDay]} admissions before on that day, {facts[approvals]} approvals",
+    ),
+    (_ASKED, "asked as {askId}, before {giveUpByMs}: {quorum} of {approvers}"),
+    (full_type("approval.given"), "{approver} approves {askId} by the statement {digest}"),
+    (full_type("approval.declined"), "{actor} declines {askId}"),
+    (full_type("approval.withdrawn"), "{askId} is withdrawn"),
+    (
+        full_type("rules.loaded"),
+        "rule set {rulesVersion} of {count} rules, {rulesMode}, SHA-256 {digest}, counts from here",
+    ),
     ("error", "refused: {error}"),
+    ("currentToken", "the token that counts is {currentToken}"),
     ("conflict", "held by {holder}, whose lease states its end as {conflict[expiresAtMs]}; not checked here"),
     ("waitingOn", "who waits in turn for {waitingOn}"),
     ("ahead", "behind ticket {ahead[ticketId]} of {ahead[actor]}"),
@@ -1632,9 +1998,19 @@ def sentences(leaf: Leaf) -> Iterator[str]:
     words = _in_words(leaf.value) if leaf.is_known else {}
     if leaf.batch is not None:
         yield f"the answer to command {leaf.batch[1]} of the batch at entry {leaf.batch[0]}"
+    topics = words.keys() | _topics(leaf)
     for about, sentence in SENTENCES:
-        if about in words or about == leaf.type:
+        if about in topics:
             yield sentence.format_map(words)
+
+
+def _topics(leaf: Leaf) -> set[str]:
+    """What else a leaf may be asked about than its members: its type, and how the rules stood to an admission."""
+    ruling = leaf.value.get("rules")
+    if not isinstance(ruling, dict):
+        return {leaf.type, "unpoliced"} if leaf.type == _ALLOWED else {leaf.type}
+    lists = {name for name in ("matched", "obligations") if ruling[name]}
+    return {leaf.type, f"rules {ruling['mode']}", *lists}
 
 
 def _in_words(value: JsonObject) -> JsonObject:
@@ -1988,7 +2364,16 @@ def _refused_rule(leaf: Leaf) -> str | None:
         return "member delayUntilMs: after timeMs"
     if "ticketId" in leaf.value and not _is_earlier_id(leaf.value["ticketId"], leaf.seq):
         return "member ticketId: of an earlier entry"
-    return _conflict_fault(leaf) or _ahead_fault(leaf) or _cycle_fault(leaf)
+    pair = _pair_fault(leaf) if leaf.text("error") == "stale_fence" else None
+    return pair or _conflict_fault(leaf) or _ahead_fault(leaf) or _cycle_fault(leaf)
+
+
+def _pair_fault(leaf: Leaf) -> str | None:
+    """Who is named as holder is named with what is held."""
+    is_named = "holder" in leaf.value
+    if is_named != ("conflict" in leaf.value) or ("holderName" in leaf.value and not is_named):
+        return "members holder, conflict: both or none, and holderName only with them"
+    return None
 
 
 def _wait_fault(leaf: Leaf) -> str | None:
@@ -2040,8 +2425,11 @@ def _cycle_fault(leaf: Leaf) -> str | None:
         return "member cycle: begins with the actor and has every actor once"
     if not _is_asked(leaf, rows[0]) or rows[0].get("ticketId") != leaf.value.get("ticketId"):
         return "member cycle: begins with what was asked for"
-    ids = [row[name] for row in rows for name in ("ticketId", "aheadId") if name in row]
-    if not all(_is_earlier_id(text, leaf.seq) for text in ids if text != leaf.value.get("ticketId")):
+    own_ask = f"A{leaf.seq}" if leaf.type == _ASK_REFUSED else None
+    if own_ask is not None and rows[0].get("askId") != own_ask:
+        return "member cycle: begins with the ask that is refused, A and the seq of this entry"
+    ids = [row[name] for row in rows for name in ("ticketId", "aheadId", "askId") if name in row]
+    if not all(_is_earlier_id(text, leaf.seq) for text in ids if text not in (leaf.value.get("ticketId"), own_ask)):
         return "member cycle: of earlier entries"
     if any("aheadId" in row for row in rows) != ("softCycle" in leaf.value):
         return "member softCycle: there exactly when a row of cycle has aheadId"
@@ -2066,6 +2454,8 @@ def _earlier_rule(leaf: Leaf) -> str | None:
             return f"member {name}: an earlier entry"
     if "ticketSeq" in leaf.value and leaf.text("ticketId") != f"T{leaf.number('ticketSeq')}":
         return "member ticketId: T and the seq of the queueing entry"
+    if "askSeq" in leaf.value and leaf.text("askId") != f"A{leaf.number('askSeq')}":
+        return "member askId: A and the seq of the asking entry"
     for name in _TILL[leaf.type]:
         if leaf.number(name) < leaf.time_ms:
             return f"member {name}: not before timeMs"
@@ -2104,6 +2494,106 @@ def _ticket_refused_rule(leaf: Leaf) -> str | None:
     if is_ended != ("endedSeq" in leaf.value):
         return "member endedSeq: there exactly when the error is ticket_ended"
     return _earlier_rule(leaf)
+
+
+def _allowed_rule(leaf: Leaf) -> str | None:
+    """Only a read is done without a lease, nothing irreversible without an approval, nothing past the lease's end."""
+    if len({name in leaf.value for name in ("leaseId", "fencingToken", "grantSeq")}) > 1:
+        return "members leaseId, fencingToken, grantSeq: all or none"
+    is_held, approved = "leaseId" in leaf.value, rows_of(leaf.value.get("approvals"))
+    if is_held and leaf.text("leaseId") != f"L{leaf.number('grantSeq')}":
+        return "member leaseId: L and the seq of the granting entry"
+    if not is_held and leaf.text("mode") != "read":
+        return "member leaseId: missing for what is not a read"
+    if leaf.number("validUntilMs") <= leaf.time_ms:
+        return "member validUntilMs: after timeMs"
+    if is_held and leaf.number("validUntilMs") > leaf.time_ms + _fact(leaf, "leaseLeftMs"):
+        return "member validUntilMs: not after the end of the lease"
+    return _earlier_rule(leaf) or _approved_fault(leaf, approved) or _facts_fault(leaf) or _ruling_fault(leaf)
+
+
+def _fact(leaf: Leaf, name: str) -> int:
+    facts = leaf.value.get("facts")
+    return _number_of(facts, name) if isinstance(facts, dict) else -1
+
+
+def _approved_fault(leaf: Leaf, approved: list[JsonObject]) -> str | None:
+    if _fact(leaf, "approvals") != len(approved):
+        return "members approvals, facts: as many as the rows say"
+    if any(row["operator"] == leaf.on_behalf_of for row in approved):
+        return "member approvals: not of the agent's own operator"
+    is_bare = not approved and any(row["class"] == "irreversible" for row in rows_of(leaf.value["schemes"]))
+    return "member approvals: missing for what is irreversible" if is_bare else None
+
+
+def _facts_fault(leaf: Leaf) -> str | None:
+    """Facts agree with what the leaf itself says: of the lease, of the key, of the schemes."""
+    facts = leaf.value.get("facts")
+    if not isinstance(facts, dict):
+        return None
+    is_held = "leaseId" in leaf.value
+    said = (facts["leaseState"] == "live", facts["leaseMode"] != "none", _number_of(facts, "leaseLeftMs") > 0)
+    if set(said) != {is_held} or (not is_held and facts["leaseAgeMs"] != 0):
+        return "member facts: a lease is live exactly when the leaf names one"
+    if is_held and MODES.index(str(facts["leaseMode"])) < MODES.index(leaf.text("mode")):
+        return "member facts: leaseMode at least as strong as mode"
+    if leaf.principal != leaf.actor and facts["actorKind"] != "session":
+        return "member facts: actorKind is session when another one's key acts"
+    return (
+        None if _are_schemes_of_leaf(leaf) else "member schemes: exactly those of the resources, each having the mode"
+    )
+
+
+def _ruling_fault(leaf: Leaf) -> str | None:
+    """What rules in force say is what happens; what rules in the shadow say, or none, is not asked."""
+    ruling, error = leaf.value.get("rules"), leaf.value.get("error")
+    if not isinstance(ruling, dict):
+        return None
+    wanted, is_matched = BY_RULES.get(str(error), ("allow", None))
+    if error is None and ruling["mode"] == "shadow":
+        return None
+    if ruling["mode"] != "enforce" or ruling["decision"] != wanted:
+        return "member rules: mode and decision as the entry itself decides"
+    is_as_said = is_matched is None or is_matched == bool(ruling["matched"])
+    return None if is_as_said else "member rules: matched is empty exactly when no rule forbids"
+
+
+def _denied_rule(leaf: Leaf) -> str | None:
+    """What the rules and their facts say is there exactly when the rules denied."""
+    if ("leaseId" in leaf.value) != ("fencingToken" in leaf.value):
+        return "members leaseId, fencingToken: both or none"
+    if {name in leaf.value for name in ("facts", "schemes", "rules")} != {leaf.text("error") in BY_RULES}:
+        return "members facts, schemes, rules: there exactly when the rules denied"
+    return _refused_rule(leaf) or _facts_fault(leaf) or _ruling_fault(leaf)
+
+
+def _asked_rule(leaf: Leaf) -> str | None:
+    approvers = leaf.value["approvers"]
+    if leaf.text("askId") != f"A{leaf.seq}":
+        return "member askId: A and the seq of this entry"
+    if isinstance(approvers, list) and leaf.number("quorum") > len(approvers):
+        return "member quorum: at most the approvers"
+    is_inside = ASK_MS_MIN <= leaf.number("giveUpByMs") - leaf.time_ms <= ASK_MS_MAX
+    return None if is_inside else "member giveUpByMs: timeMs + giveUpMs"
+
+
+def _ask_refused_rule(leaf: Leaf) -> str | None:
+    """An ask has nobody's lease in its way: only a deadlock says more, and that is the cycle."""
+    if {name in leaf.value for name in _DEADLOCKED} != {leaf.text("error") == "deadlock"}:
+        return "members waitingOn, cycle, acquireOrder: there exactly when the error is deadlock"
+    if "searchBounded" in leaf.value and "cycle" not in leaf.value:
+        return "member searchBounded: only with cycle"
+    return _cycle_fault(leaf)
+
+
+def _given_rule(leaf: Leaf) -> str | None:
+    return _earlier_rule(leaf) if leaf.text("approver") == leaf.actor else "member approver: the actor"
+
+
+def _ask_call_refused_rule(leaf: Leaf) -> str | None:
+    """What lapsed has no entry that ended it."""
+    is_odd = "endedSeq" in leaf.value and leaf.text("error") != "ask_ended"
+    return "member endedSeq: only when the error is ask_ended" if is_odd else _earlier_rule(leaf)
 
 
 def _witnessed_rule(leaf: Leaf) -> str | None:
@@ -2157,6 +2647,12 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
         (_ticket_refused_rule, ("claim.refused", "cancel.refused")),
         (_queued_rule, ("wait.queued",)),
         (_offered_rule, ("transfer.offered",)),
+        (_allowed_rule, ("admission.allowed",)),
+        (_denied_rule, ("admission.denied",)),
+        (_asked_rule, ("approval.asked",)),
+        (_ask_refused_rule, ("approval.refused",)),
+        (_given_rule, ("approval.given",)),
+        (_ask_call_refused_rule, ("giving.refused", "declining.refused", "withdrawal.refused")),
         (
             _earlier_rule,
             (
@@ -2174,6 +2670,8 @@ _SELF_RULES: Mapping[str, Callable[[Leaf], str | None]] = {
                 "wait.reserved",
                 "wait.resumed",
                 "wait.removed",
+                "approval.declined",
+                "approval.withdrawn",
             ),
         ),
     )
@@ -2201,6 +2699,9 @@ def body_difference(leaf: Leaf, body: JsonObject) -> str | None:
         return "statement" if _stated_fault(leaf, _text_of(body, "statement")) else None
     if leaf.type == _QUEUED and body_value(action, body, "wait") is not True:
         return "wait"
+    if leaf.type == _ASKED:
+        asked_ms = body_value(action, body, "giveUpMs")
+        return None if leaf.number("giveUpByMs") - leaf.time_ms == asked_ms else "giveUpByMs"
     is_refused = leaf.type != _QUEUED
     has_hard_cycle = "cycle" in leaf.value and "softCycle" not in leaf.value
     is_waited_out = action == "lease.acquire" and body_value(action, body, "onDeadlock") == "wait"

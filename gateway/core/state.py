@@ -1119,6 +1119,8 @@ class Parameters:
     trial_ms: int = 604_800_000
     trial_ttl_max_ms: int = 60_000
     witness_ms: int = 60_000
+    admission_ms: int = 60_000
+    asks_per_principal: int = 64
 
     def members(self) -> JsonObject:
         """Return the member `parameters` of entry 0."""

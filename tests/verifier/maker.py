@@ -42,6 +42,12 @@ PATHS = {
     "key.announce": "/api/v1/acp/keys/announce",
     "key.retire": "/api/v1/acp/keys/retire",
     "key.compromise": "/api/v1/acp/keys/compromise",
+    "coordination.admit": "/api/v1/acp/coordination/admit",
+    "approval.ask": "/api/v1/acp/approvals",
+    "approval.give": "/api/v1/acp/approvals/give",
+    "approval.decline": "/api/v1/acp/approvals/decline",
+    "approval.withdraw": "/api/v1/acp/approvals/withdraw",
+    "rules.load": "/api/v1/acp/rules",
 }
 PARAMETERS = {
     "ttlMinMs": 1000,
@@ -82,6 +88,8 @@ PARAMETERS = {
     "trialMs": 604800000,
     "trialTtlMaxMs": 60000,
     "witnessMs": 60000,
+    "admissionMs": 60000,
+    "asksPerPrincipal": 64,
 }
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 Json = dict[str, Any]
@@ -275,7 +283,7 @@ class Ledger:
 
     def open(self, **over: Any) -> int:
         members = {
-            "rules": 4,
+            "rules": 5,
             "root": ROOT.vkey(f"{ORIGIN}/root"),
             "keys": [f"log {LOG.vkey(ORIGIN)} 0 - active", f"receipt {RECEIPT.vkey(ORIGIN + '/receipt')} 0 - active"],
             "operators": [OPERATOR.did],
