@@ -22,7 +22,20 @@ from gateway.web.connection import Fields, Reply
 from gateway.web.house import BYTES, FOREVER, JSON, PRIVATE, TEXT, House, receipt_at
 from gateway.web.mcp import mcp_routes
 from gateway.web.openapi import openapi, origin_prefix
-from gateway.web.pictures import agents, apikeys, keys, leases, operators, schemes, sessions, trust, wait
+from gateway.web.pictures import (
+    agents,
+    apikeys,
+    approvals,
+    keys,
+    leases,
+    operators,
+    rules,
+    schemes,
+    sessions,
+    trust,
+    usage,
+    wait,
+)
 from gateway.web.prefer import preferred_wait_s
 from gateway.web.problem import Refusable
 from gateway.web.reads import bundle_bytes, tile_bytes
@@ -55,6 +68,9 @@ def routes(house: House) -> tuple[Route, ...]:
         "session.list": partial(sessions, house),
         "trust.get": partial(trust, house),
         "scheme.list": partial(schemes, house),
+        "usage.get": partial(usage, house),
+        "approval.list": partial(approvals, house),
+        "rules.show": partial(rules, house),
         "receipt.get": partial(receipt, house),
         "ledger.consistency": partial(consistency, house),
         "ledger.dispute": partial(report, house),

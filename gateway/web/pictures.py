@@ -1,4 +1,7 @@
-"""Pictures of the live state: who holds, waits and acts, and what is trusted. They write nothing and prove nothing."""
+"""Pictures of the live state: who holds, waits and acts, what is trusted, admitted and asked for, and the rules.
+
+They write nothing and prove nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from gateway.core.admissionview import ask_view, rules_view, usage_view
 from gateway.core.waitview import trust_view
 from gateway.web.access import Reader, check_unlimited, reader_of
 from gateway.web.connection import Reply
@@ -13,8 +17,8 @@ from gateway.web.house import JSON, House
 from gateway.web.problem import Refusable
 from gateway.web.routes import Call, plain
 from verifier.did import decode_did
-from verifier.entries import resource_hint
-from verifier.wire import Malformed
+from verifier.entries import ASK_ID, resource_hint, rows_of
+from verifier.wire import JsonObject, Malformed
 
 
 async def wait(house: House, call: Call) -> Reply:
@@ -88,6 +92,54 @@ async def trust(house: House, call: Call) -> Reply:
     if reader is not None and reader.did != did:
         check_unlimited(house, reader)
     found = trust_view(house.shelf, did, house.sequencer.time_ms, house.ledger.parameters)
+    return _now(house, found)
+
+
+async def usage(house: House, call: Call) -> Reply:
+    """Show what was admitted: to each key and on each scheme, or to the one of `?did=`."""
+    name, _, did = call.query.partition("=")
+    if name not in ("", "did") or (name and not _is_did(did)):
+        raise Refusable("query_malformed", "The query is empty or did=<did:key>.")
+    reader = await _admit(house, call)
+    if reader is None or reader.did != did:
+        check_unlimited(house, reader)
+    if not name:
+        return _picture(house, await house.scenes.usages())
+    return _now(house, usage_view(house.shelf, did, house.sequencer.time_ms))
+
+
+async def approvals(house: House, call: Call) -> Reply:
+    """List the requests for approval: all, the one of `?askId=`, those of an asker, those that wait for an approver."""
+    name, _, value = call.query.partition("=")
+    if name not in ("", "askId", "of", "by") or (
+        name and not (ASK_ID.check(value) if name == "askId" else _is_did(value))
+    ):
+        raise Refusable("query_malformed", "The query is empty, askId=A<seq>, of=<did:key> or by=<did:key>.")
+    reader = await _admit(house, call)
+    if name == "askId":
+        found = ask_view(house.shelf, value, house.sequencer.time_ms)
+        _check_own_ask(house, reader, found)
+        return _now(house, found)
+    if reader is None or (name, reader.did) != ("of", value):
+        check_unlimited(house, reader)
+    return _picture(house, await house.scenes.asks(value if name == "of" else "", value if name == "by" else ""))
+
+
+def _check_own_ask(house: House, reader: Reader | None, found: JsonObject) -> None:
+    """Raise when who sees only what is its own asks for another's request."""
+    rows = rows_of(found["approvals"])
+    if reader is None or not all(reader.did == row["actor"] for row in rows) or not rows:
+        check_unlimited(house, reader)
+
+
+async def rules(house: House, call: Call) -> Reply:
+    """Show the rule set in force with its text."""
+    check_unlimited(house, await _admit(house, call))
+    return _now(house, rules_view(house.shelf, house.sequencer.time_ms))
+
+
+def _now(house: House, found: JsonObject) -> Reply:
+    """Answer with a picture that costs a look-up only, so that nobody else shares it."""
     return _picture(house, orjson.dumps({"ok": True, **found}))
 
 

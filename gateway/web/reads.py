@@ -72,6 +72,10 @@ class Shelf:
         """Return every record below a prefix."""
         return [record for _, record in self._sequencer.view.scan(prefix)]
 
+    def pairs(self, prefix: str) -> Iterable[tuple[str, Record]]:
+        """Return every record below a prefix with the rest of its key, in the order of keys."""
+        return [(key[len(prefix) :], record) for key, record in self._sequencer.view.scan(prefix)]
+
 
 def tile_bytes(reader: Reading, tile: Tile) -> bytes:
     """Return the hashes of a tile that lies within the ledger."""

@@ -14,11 +14,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from heapq import nlargest
 from time import monotonic
+from typing import Protocol
 
 import orjson
 
+from gateway.core.admissionview import Shelf, asks_view, usages_view
 from gateway.core.state import Agent, ApiKey, Keys, LedgerKey, Operator, Parameters, Scheme, Session, operator_at
-from gateway.core.waitview import Scene, Shelf, leases_view, look, wait_view
+from gateway.core.waitview import Scene, leases_view, look, wait_view
+from gateway.core.waitview import Shelf as Walked
 from gateway.ledger.sequencer import Sequencer
 
 GAP_SECONDS = 0.25
@@ -30,11 +33,15 @@ ENDED_SESSIONS_MAX = 1_000  # told in one list; a busy agent leaves thousands a 
 Question = tuple[str, str]
 
 
+class Shelves(Walked, Shelf, Protocol):
+    """The live records, to be walked through with their keys or without."""
+
+
 class Scenes:
     """Answers questions about the live state from the scene of the newest head, with finished bytes."""
 
     def __init__(
-        self, shelf: Shelf, sequencer: Sequencer, parameters: Parameters, clock: Callable[[], float] = monotonic
+        self, shelf: Shelves, sequencer: Sequencer, parameters: Parameters, clock: Callable[[], float] = monotonic
     ) -> None:
         self._shelf = shelf
         self._sequencer = sequencer
@@ -78,6 +85,16 @@ class Scenes:
     async def apikeys(self) -> bytes:
         """Return every API key, in the order of issue."""
         return await self._answer(("apikeys", ""), lambda _: self._apikeys())
+
+    async def usages(self) -> bytes:
+        """Return what was admitted to each agent and operator and on each scheme."""
+        return await self._answer(("usages", ""), lambda scene: usages_view(self._shelf, scene.t_ms))
+
+    async def asks(self, of: str, by: str) -> bytes:
+        """Return the requests for approval: all, those of one asker, those that one approver has still to answer."""
+        return await self._answer(
+            ("asks", f"{of} {by}"), lambda scene: asks_view(self._shelf, scene.t_ms, of=of, by=by)
+        )
 
     async def schemes(self) -> bytes:
         """Return every scheme that an operator set, by name."""

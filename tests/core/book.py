@@ -96,6 +96,9 @@ class Shelf:
     def scan(self, prefix: str) -> Iterable[Record]:
         return [record for key, record in self.records.items() if key.startswith(prefix)]
 
+    def pairs(self, prefix: str) -> Iterable[tuple[str, Record]]:
+        return [(key[len(prefix) :], record) for key, record in self.records.items() if key.startswith(prefix)]
+
     def apply(self, batch: Batch) -> None:
         for place, record, _ in batch.changes:
             if record is None:
