@@ -2,15 +2,19 @@
 
 House rules of this file:
 
-* Nodes are actors. An actor counts while it holds something; it waits with each of its queued tickets, and, when the
-  question is about a plain refusal, with the last acquire that a lease refused.
-* A *hard* edge leads to whoever holds what is waited for, a *soft* one to whoever stands before in line. The order of
-  edges is part of the protocol, because it says which of several circles is told: the hard ones of all waits, then the
-  soft ones of all waits; waits by ticket number, then the plain one; of one wait by token, or by ticket number.
+* Nodes are actors. An actor counts while it holds something, or while somebody can't do without its approval; it waits
+  with each of its queued tickets, when the question is about a plain refusal with the last acquire that a lease
+  refused, and with each approval it asked for.
+* A *hard* edge leads to whoever holds what is waited for, or has to approve; a *soft* one to whoever stands before in
+  line. The order of edges is part of the protocol, because it says which of several circles is told: the hard ones of
+  all waits, those of all asks for approval, then the soft ones of all waits; waits by ticket number, then the plain
+  one; asks by number; of one wait by token, or by ticket number, of one ask by approver.
+* Offers are tested without asks: whoever is offered something may still be approved by those who wait for it, and an
+  ask lapses without an entry after which the line could be looked at again.
 * Depth first, each actor once, `deadlock_nodes` actors in all, and only a way back to the asker is a circle. So nobody
   is refused for a ring of others, and no question takes longer than the bound allows.
 
-Source: docs/protocol.md 24.
+Source: docs/protocol.md 24, 38.
 """
 
 from __future__ import annotations
@@ -21,14 +25,24 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from gateway.core.outcome import Context
 from gateway.core.resource import Ask, Way, ask_again, ask_of, meeting, own_leases, own_tickets, way_of
-from gateway.core.state import Draft, Lease, Ticket, edge_at, ticket_at
+from gateway.core.state import Draft, Lease, Pending, Ticket, View, edge_at, ticket_at
+from gateway.core.terms import asked_by, asked_of
 from verifier.entries import CYCLE_NAME_BYTES_MAX, CYCLE_ROWS_MAX, byte_length
-from verifier.wire import JsonObject
+from verifier.wire import JsonObject, JsonValue
 
 NOBODY = ""  # asks in the place of an actor: everybody's things are in its way
 Place: TypeAlias = tuple[tuple[str, ...], str]  # names and mode: whoever asks for these meets the same things
-Ahead: TypeAlias = Lease | Ticket
 Found = TypeVar("Found", Lease, Ticket)
+
+
+class Plea(NamedTuple):
+    """An ask for approval that can't have enough without `holder`, who is waited for as the holder of a lease is."""
+
+    pending: Pending
+    holder: str
+
+
+Ahead: TypeAlias = Lease | Ticket | Plea
 
 
 class Search(NamedTuple):
@@ -49,7 +63,7 @@ class Wait(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An edge: this wait leads to the actor of `ahead`, whose lease or place in line it waits for."""
+    """An edge: this wait leads to the actor of `ahead`, whose lease, place in line or approval it waits for."""
 
     wait: Wait
     ahead: Ahead
@@ -76,26 +90,48 @@ def find_cycle(
 
     walk = Walk(ask.actor)
 
-    def edges(waits: list[Wait]) -> Iterator[Step]:
+    def onward(actor: str) -> Iterator[Step]:
+        waits = graph.waits(actor, plain=plain)
         yield from graph.hard(waits, walk)
+        yield from graph.pleas(actor, walk)
         if soft:
             yield from graph.soft(waits, walk)
 
+    def first() -> Iterator[Step]:
+        wait = Wait(ask, None)
+        if leases is not None:
+            yield from (Step(wait, lease) for lease in sorted(leases, key=attrgetter("fencing_token")))
+            return
+        yield from graph.hard([wait], walk)
+        if soft:
+            yield from graph.soft([wait], walk)
+
+    return _told(*walk.to(walk.is_back, first(), onward, context.parameters.deadlock_nodes))
+
+
+def find_plea_cycle(draft: Draft, pending: Pending, context: Context) -> Search:
+    """Return the circle that an ask for approval would close now: one of its approvers waits for its asker, for real.
+
+    Those who might be passed in line, and acquires that were refused, keep nobody from asking.
+    """
+    graph = Graph(draft, context)
+    if not graph.holds(pending.actor):
+        return NO_CYCLE
+
+    walk = Walk(pending.actor)
+
     def onward(actor: str) -> Iterator[Step]:
-        return edges(graph.waits(actor, plain=plain))
+        yield from graph.hard(graph.waits(actor, plain=False), walk)
+        yield from graph.pleas(actor, walk)
 
-    def is_back(step: Step) -> bool:  # nobody is behind a ticket that does not stand in line yet
-        return isinstance(step.ahead, Lease) and step.ahead.holder == ask.actor
+    first = iter([_plea_step(Plea(pending, approver)) for approver in pending.needed])
+    return _told(*walk.to(walk.is_back, first, onward, context.parameters.deadlock_nodes))
 
-    wait = Wait(ask, None)
-    if leases is None:
-        first = edges([wait])
-    else:
-        first = (Step(wait, lease) for lease in sorted(leases, key=attrgetter("fencing_token")))
-    path, is_bounded = walk.to(is_back, first, onward, context.parameters.deadlock_nodes)
-    rows = [_row(step) for step in path] if len(path) <= CYCLE_ROWS_MAX else []
-    is_long = bool(path) and (not rows or _name_bytes(rows) > CYCLE_NAME_BYTES_MAX)
-    return Search([] if is_long else rows, is_bounded or is_long)
+
+def circle_members(search: Search) -> JsonObject:
+    """Return what a refusal tells of a circle that was found, and in which order to acquire instead."""
+    order: list[JsonValue] = [*sorted({str(row["resource"]) for row in search.rows})]
+    return {"waitingOn": search.rows[1]["resource"], "cycle": [*search.rows], "acquireOrder": order}
 
 
 def closes_cycle(draft: Draft, ticket: Ticket, context: Context, graph: Graph | None = None) -> bool:
@@ -137,9 +173,11 @@ class Graph:
         self._holds: dict[str, bool] = {}
 
     def holds(self, actor: str) -> bool:
-        """Say whether an actor has a live lease; without one it keeps nobody waiting, and its waits do not count."""
+        """Say whether an actor has a live lease, or somebody can't do without its approval; else it keeps nobody
+        waiting, and its waits do not count."""
         if actor not in self._holds:
-            self._holds[actor] = next(own_leases(self._draft, actor, self._t_ms), None) is not None
+            is_holder = next(own_leases(self._draft, actor, self._t_ms), None) is not None
+            self._holds[actor] = is_holder or is_needed(self._draft, actor, self._t_ms)
         return self._holds[actor]
 
     def waits(self, actor: str, *, plain: bool) -> list[Wait]:
@@ -191,6 +229,11 @@ class Graph:
         """Yield the edges to those who hold what is waited for."""
         return _steps(waits, lambda wait: walk.left(wait.ask, self.met(wait.ask).leases))
 
+    def pleas(self, actor: str, walk: Walk) -> Iterator[Step]:
+        """Yield the edges to those without whom an ask of this actor can't have enough."""
+        for pending in asks_near(self._draft, asked_by(actor), self._t_ms):
+            yield from (_plea_step(Plea(pending, one)) for one in pending.needed if walk.is_open(one))
+
     def soft(self, waits: Iterable[Wait], walk: Walk) -> Iterator[Step]:
         """Yield the edges to those who stand before in line and hold anything; before a new ticket stand all."""
 
@@ -224,10 +267,17 @@ class Walk:
     def left(self, ask: Ask, ahead: list[Found], kind: str = "held") -> list[Found]:
         """Return what of `ahead` leads back to the start or to somebody new; the rest of it is not looked at again."""
         place = kind, (ask.resources, ask.mode)
-        start, seen = self._start, self._seen
-        left = [one for one in self._left.get(place, ahead) if one.holder not in seen or one.holder == start]
+        left = [one for one in self._left.get(place, ahead) if self.is_open(one.holder)]
         self._left[place] = left
         return left
+
+    def is_open(self, actor: str) -> bool:
+        """Say whether this is the start or somebody new."""
+        return actor not in self._seen or actor == self._start
+
+    def is_back(self, step: Step) -> bool:
+        """Say whether a step leads back to the start; nobody is behind a ticket that does not stand in line yet."""
+        return step.ahead.holder == self._start and not isinstance(step.ahead, Ticket)
 
     def to(
         self,
@@ -259,6 +309,22 @@ class Walk:
         return [], False
 
 
+def asks_near(view: Draft | View, term: str, t_ms: int) -> list[Pending]:
+    """Return the live asks for approval filed under a word, the lowest number first."""
+    found = (view.get(key) for key in {*view.near(term)})
+    return sorted((one for one in found if isinstance(one, Pending) and one.is_live(t_ms)), key=attrgetter("seq"))
+
+
+def is_needed(view: Draft | View, approver: str, t_ms: int) -> bool:
+    """Say whether a live ask can't have enough without this approver."""
+    return any(approver in pending.needed for pending in asks_near(view, asked_of(approver), t_ms))
+
+
+def _plea_step(plea: Plea) -> Step:
+    pending = plea.pending
+    return Step(Wait(Ask(pending.actor, pending.resources, (), pending.mode, {}), None), plea)
+
+
 def _steps(waits: Iterable[Wait], ahead_of: Callable[[Wait], Iterable[Ahead]]) -> Iterator[Step]:
     return (Step(wait, ahead) for wait in waits for ahead in ahead_of(wait) if ahead.holder != wait.ask.actor)
 
@@ -268,9 +334,19 @@ def _queued(draft: Draft, actor: str, t_ms: int) -> Iterator[Ticket]:
     return (ticket for ticket in own_tickets(draft, actor, t_ms) if ticket.claim_by_ms is None)
 
 
+def _told(path: list[Step], is_bounded: bool) -> Search:
+    """Return a circle as it is told; one that is too long to be told is as none."""
+    rows = [_row(step) for step in path] if len(path) <= CYCLE_ROWS_MAX else []
+    is_long = bool(path) and (not rows or _name_bytes(rows) > CYCLE_NAME_BYTES_MAX)
+    return Search([] if is_long else rows, is_bounded or is_long)
+
+
 def _row(step: Step) -> JsonObject:
-    """Return one row of `cycle`: who waits for which name, and for which lease or behind which ticket."""
+    """Return one row of `cycle`: who waits for which name, and for which lease, behind which ticket, or by which ask
+    for whose approval; that is told by its first name alone."""
     (ask, ticket_id), ahead = step
+    if isinstance(ahead, Plea):
+        return {"actor": ask.actor, "resource": ask.resources[0], "mode": ask.mode, "askId": ahead.pending.ask_id}
     what: JsonObject = (
         {"fencingToken": ahead.fencing_token} if isinstance(ahead, Lease) else {"aheadId": ahead.ticket_id}
     )

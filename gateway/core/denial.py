@@ -12,14 +12,14 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from gateway.core import refusal
-from gateway.core.deadlock import NO_CYCLE, Search, find_cycle
+from gateway.core.deadlock import NO_CYCLE, Search, circle_members, find_cycle
 from gateway.core.holding import conflict_members
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context
 from gateway.core.refusal import Refusal
 from gateway.core.resource import Ask, Way, end_ms, first_named, meeting
 from gateway.core.state import Delay, Draft, Edge, Lease, Ticket, Waits, edge_key, wait_key, waits_at
-from verifier.wire import JsonObject, JsonValue
+from verifier.wire import JsonObject
 
 DOUBLINGS_MAX = 32  # 2^32 × any base is far above every bound; the count of waits itself has none.
 FULL_BASE_MS, FULL_BASE_MS_MAX = 1_000, 60_000  # of the advice to come back when a line is full
@@ -70,9 +70,7 @@ def held(
         members["searchBounded"] = True
     if not search.rows:
         return refusal.LEASE_HELD, members
-    order: list[JsonValue] = [*sorted({str(row["resource"]) for row in search.rows})]
-    circle: JsonObject = {"waitingOn": search.rows[1]["resource"], "cycle": [*search.rows], "acquireOrder": order}
-    return refusal.DEADLOCK, members | circle
+    return refusal.DEADLOCK, members | circle_members(search)
 
 
 def queue_full_members(draft: Draft, request: SignedRequest, ask: Ask, context: Context) -> JsonObject:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from verifier.approval import Approval, parse_approval, parse_approvals
 from verifier.delegation import Delegation, is_enrolment_proof, parse_delegations
 from verifier.did import decode_did
 from verifier.entries import (
@@ -85,6 +86,7 @@ REJECTIONS: Mapping[str, int] = MappingProxyType(
         "wrong_anchor": 400,
         "delegation_invalid": 400,
         "proof_invalid": 400,
+        "approval_invalid": 400,
         "key_statement_invalid": 400,
         "key_unready": 409,
         "token_invalid": 401,
@@ -140,7 +142,8 @@ class SignedRequest(NamedTuple):
 
     `actor` is the DID whose key signed. Whose trust, bounds and waits count (`principal`), who answers for that
     (`on_behalf_of`) and whether the gateway holds the key (`custody`) only the ledger knows: the core fills it in.
-    `delegations`, outermost first, are those of a request that opens a session, with their signatures verified.
+    `delegations`, outermost first, are those of a request that opens a session; `approvals` those that an admission
+    uses or that one gives, `approvals_within` those of each command of a batch: all with their signatures verified.
     `body_text` is the exact text that was signed and `signature_input` the whole field value: both become evidence.
     `created` and `expires` are seconds; whether they hold now is asked by `is_inside_window`. `fingerprint` is what an
     idempotency key is bound to. A tuple, because each request makes one: it is made in half the time of a dataclass.
@@ -169,6 +172,8 @@ class SignedRequest(NamedTuple):
     fingerprint: str
     custody: str = ""
     delegations: tuple[Delegation, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+    approvals_within: tuple[tuple[Approval, ...], ...] = ()
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -203,7 +208,8 @@ def commands_of(request: SignedRequest) -> tuple[SignedRequest, ...]:
     """Return the commands of a batch as requests of their own, in order; nothing for any other request."""
     if request.action != "batch.submit":
         return ()
-    return tuple(request._replace(action=action, body=body) for action, body in commands_in(request.body))
+    rows = zip(commands_in(request.body), request.approvals_within, strict=True)
+    return tuple(request._replace(action=action, body=body, approvals=given) for (action, body), given in rows)
 
 
 def weight_of(request: SignedRequest) -> int:
@@ -275,6 +281,8 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
         nonce=signed.nonce,
         fingerprint=fingerprint(raw.method, raw.raw_path, raw.query, digest),
         delegations=_delegations(body, signed.keyid) if action == "session.open" else (),
+        approvals=_approvals(body),
+        approvals_within=tuple(map(_approvals, rows_of(body.get("commands")))),
     )
 
 
@@ -408,6 +416,16 @@ def _delegations(body: JsonObject, actor: str) -> tuple[Delegation, ...]:
     """Return the statements by which a session opens: each holds by itself, and they lead to the key that signed."""
     try:
         return parse_delegations(body["delegations"], actor)
+    except MemberError as error:
+        raise Rejection(error.code, str(error)) from error
+
+
+def _approvals(body: JsonObject) -> tuple[Approval, ...]:
+    """Return the approvals that a request or a command of a batch brings along: each is signed by its approver."""
+    try:
+        if "approval" in body:
+            return (parse_approval(body["approval"]),)
+        return parse_approvals(body["approvals"]) if "approvals" in body else ()
     except MemberError as error:
         raise Rejection(error.code, str(error)) from error
 

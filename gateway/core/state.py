@@ -472,7 +472,7 @@ class Pending(NamedTuple):
 
     @property
     def has_quorum(self) -> bool:
-        return len({self._operator_of(one) for one in self.given}) >= self.quorum
+        return len({self.operator_of(one) for one in self.given}) >= self.quorum
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -489,7 +489,7 @@ class Pending(NamedTuple):
     def is_live(self, t_ms: int) -> bool:
         return self.ended_seq is None and t_ms < self.give_up_by_ms
 
-    def _operator_of(self, approver: str) -> str:
+    def operator_of(self, approver: str) -> str:
         return self.operators[self.approvers.index(approver)]
 
 

@@ -2,6 +2,7 @@
 
 They follow the entry that is the cause with nothing in between: first every session that ends by it, then the tickets,
 then the leases of all of them, each in order of number. Only then are those looked at who wait for what became free.
+What they asked to have approved ends by the same entries, without one of its own.
 
 Source: docs/protocol.md 29.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
+from gateway.core.deadlock import asks_near
 from gateway.core.holding import end_lease, ended_members, forget_edge
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted
@@ -23,10 +25,11 @@ from gateway.core.state import (
     Session,
     Ticket,
     View,
+    ask_key,
     session_at,
     session_key,
 )
-from gateway.core.terms import by, waited_by
+from gateway.core.terms import asked_by, by, waited_by
 from gateway.core.trust import lose
 from verifier.wire import JsonObject
 
@@ -88,9 +91,17 @@ def wind_up(draft: Draft, context: Callable[[], Context]) -> Iterator[Decision]:
             members = _ended(draft, session, "revoked") | {"causeSeq": dismissal.cause_seq}
             end_session(draft, session, context().seq)
             yield granted("session.ended", members)
+        for actor, cause_seq in causes.items():
+            _end_asks(draft, actor, cause_seq, context().t_ms)
         yield from _leave(draft, causes, context)
         for lease, cause_seq in _oldest_first(draft, causes):
             yield _return(draft, lease, cause_seq, dismissal.is_delayed, context())
+
+
+def _end_asks(draft: Draft, actor: str, cause_seq: int, t_ms: int) -> None:
+    """What a key asked to have approved ends with it, by the entry `cause_seq`."""
+    for pending in asks_near(draft, asked_by(actor), t_ms):
+        draft.put(ask_key(pending.ask_id), pending._replace(how="dismissed", ended_seq=cause_seq, ended_at_ms=t_ms))
 
 
 def _leave(draft: Draft, actors: Iterable[str], context: Callable[[], Context]) -> Iterator[Decision]:
