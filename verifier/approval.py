@@ -7,12 +7,13 @@ ledger (who may approve for whom, and that each statement is used once) is not h
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
 from verifier.did import decode_did
 from verifier.entries import (
+    ALLOWED,
     APPROVAL,
     APPROVAL_MEMBERS,
     APPROVAL_MS_MAX,
@@ -21,12 +22,15 @@ from verifier.entries import (
     Leaf,
     MemberError,
     check_members,
+    full_type,
     resources_of,
+    rows_of,
 )
 from verifier.sig import is_valid
 from verifier.wire import JsonObject, JsonValue, decode_base64, encode_canonical
 
 _STATEMENT = b"tallystick.approval/1\n"
+_GIVEN = full_type("approval.given")
 
 
 class Approval(NamedTuple):
@@ -80,8 +84,6 @@ def action_digest(
 
 def action_digest_of(leaf: Leaf) -> str:
     """Return the action digest that an `admission.allowed` or `approval.asked` must state, from its other members."""
-    ruling = leaf.value.get("rules")
-    digest = ruling["digest"] if isinstance(ruling, dict) else leaf.value.get("rulesDigest", ZERO_HASH)
     return action_digest(
         agent=leaf.principal,
         operation=leaf.text("operation"),
@@ -90,8 +92,57 @@ def action_digest_of(leaf: Leaf) -> str:
         arguments_digest=leaf.text("argumentsDigest"),
         cost=leaf.number("cost"),
         ledger=leaf.origin,
-        rules_digest=str(digest),
+        rules_digest=_rules_digest(leaf),
     )
+
+
+def _rules_digest(leaf: Leaf) -> str:
+    ruling = leaf.value.get("rules")
+    return str(ruling["digest"] if isinstance(ruling, dict) else leaf.value.get("rulesDigest", ZERO_HASH))
+
+
+def approval_faults(leaf: Leaf, body: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield as (code, text) what a leaf says otherwise than the statements in its checked body, and its own members.
+
+    Who the approvers are, and that no statement was used before, needs the ledger.
+    """
+    if "actionDigest" in leaf.value and leaf.text("actionDigest") != action_digest_of(leaf):
+        yield "action_digest_wrong", "actionDigest is not the SHA-256 of what the other members say"
+    try:
+        used = _statements(body)
+    except MemberError as error:
+        yield error.code, str(error)
+        return
+    if leaf.type not in (ALLOWED, _GIVEN):
+        return
+    said = rows_of(leaf.value.get("approvals")) if leaf.type == ALLOWED else [leaf.value]
+    if sorted(_named(row) for row in said) != sorted((one.approver, one.nonce, one.digest) for one in used):
+        yield "approval_differs", "approver, nonce and digest of the leaf are not those of the statements in the body"
+    if not all(_is_bound(leaf, one) for one in used):
+        yield "approval_wrong", "a statement names another ledger, agent or action than the leaf"
+    if not all(one.not_before_ms <= leaf.time_ms < one.expires_at_ms for one in used):
+        yield "approval_expired", "a statement does not hold at timeMs"
+    if any(one.expires_at_ms < leaf.number("validUntilMs") for one in used):
+        yield "approval_expired", "validUntilMs is after the end of a statement"
+
+
+def _statements(body: JsonObject) -> tuple[Approval, ...]:
+    if "approvals" in body:
+        return parse_approvals(body["approvals"])
+    return (parse_approval(body["approval"]),) if "approval" in body else ()
+
+
+def _named(row: JsonObject) -> tuple[str, str, str]:
+    return str(row["approver"]), str(row["nonce"]), str(row["digest"])
+
+
+def _is_bound(leaf: Leaf, one: Approval) -> bool:
+    """Say whether a statement is for this ledger and, where the leaf is the action, for exactly that action."""
+    if (one.ledger, one.genesis) != (leaf.origin, leaf.genesis.hex()):
+        return False
+    bound = (one.agent, one.operation, one.action_digest, one.arguments_digest, one.rules_digest)
+    names = ("operation", "actionDigest", "argumentsDigest")
+    return leaf.type == _GIVEN or bound == (leaf.principal, *map(leaf.text, names), _rules_digest(leaf))
 
 
 def parse_approvals(value: JsonValue) -> tuple[Approval, ...]:

@@ -59,7 +59,8 @@ _BY_CLAUSE = {
     "16.3": "not_witnessed signature_not_checked",
     "16.4": "usage unreadable pins_malformed",
     "16.5": "evidence_malformed evidence_missing actor_differs wrong_ledger body_differs request_signature_invalid"
-    " issuer_differs",
+    " issuer_differs action_digest_wrong rules_digest_wrong approval_differs approval_invalid approval_wrong"
+    " approval_expired",
     "16.10": "key_compromised",
     "16.11": "private_other_leaf private_unknown private_differs private_malformed",
     "17.2": "root_differs empty",

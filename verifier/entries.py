@@ -1910,7 +1910,7 @@ HOLDING = GRANTS | {full_type("lease.extended"), full_type("lease.renewed")}
 _QUEUED, _CHANGED = full_type("wait.queued"), full_type("lease.changed")
 _BATCH, _BATCH_REFUSED = full_type("batch.received"), full_type("batch.refused")
 _ENROLLED, _ANNOUNCED = full_type("agent.added"), full_type("key.announced")
-_ALLOWED, _ASKED, _ASK_REFUSED = map(full_type, ("admission.allowed", "approval.asked", "approval.refused"))
+ALLOWED, _ASKED, _ASK_REFUSED = map(full_type, ("admission.allowed", "approval.asked", "approval.refused"))
 _KEY_REFUSED = tuple(full_type(f"{name}.refused") for name in ("announcement", "retirement", "disowning"))
 
 
@@ -1947,7 +1947,7 @@ SENTENCES = (
     ("claimByMs", "ticket {ticketId} is offered to {waiter}, who must claim before {claimByMs}"),
     (_BATCH, "a batch of {count} commands, whose answers are the next entries"),
     (_BATCH_REFUSED, "a batch of {count} commands, none of which was carried out: command {index} ({action})"),
-    (_ALLOWED, "allowed once, until {validUntilMs}"),
+    (ALLOWED, "allowed once, until {validUntilMs}"),
     ("argumentsDigest", "to do: {operation}, mode {mode}, arguments {argumentsDigest}, cost {cost}"),
     ("unpoliced", "unpoliced: no rule set was in force"),
     ("rules enforce", "rule set {rules[version]} says {rules[decision]}"),
@@ -2008,7 +2008,7 @@ def _topics(leaf: Leaf) -> set[str]:
     """What else a leaf may be asked about than its members: its type, and how the rules stood to an admission."""
     ruling = leaf.value.get("rules")
     if not isinstance(ruling, dict):
-        return {leaf.type, "unpoliced"} if leaf.type == _ALLOWED else {leaf.type}
+        return {leaf.type, "unpoliced"} if leaf.type == ALLOWED else {leaf.type}
     lists = {name for name in ("matched", "obligations") if ruling[name]}
     return {leaf.type, f"rules {ruling['mode']}", *lists}
 

@@ -2,16 +2,19 @@
 
 Everything here is about one leaf, or a command and its batch; what lies between entries (the anchor's root, reused
 nonces, who was enrolled) is replay/'s.
-Source: docs/protocol.md 16.5, 28 (delegations), 31 (batches); the attacks that each check closes: security.md §2.
+Source: docs/protocol.md 16.5, 28, 31 and 38 (what else is signed in a body); the attacks that each check closes:
+security.md §2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from typing import NamedTuple
 
 from verifier import entries, request
+from verifier.approval import approval_faults
 from verifier.delegation import Delegation, chain_fault, is_enrolment_proof, parse_delegations
 from verifier.did import decode_did
 from verifier.entries import AUTHORITY, Leaf, MemberError, full_type
@@ -19,6 +22,7 @@ from verifier.sig import is_valid
 from verifier.wire import JsonObject, Malformed, decode_base64, parse_json
 
 _RELEASED, _OPENED, _BATCH = map(full_type, ("lease.released", "session.opened", "batch.received"))
+_LOADED, _APPROVING = full_type("rules.loaded"), ("coordination.admit", "approval.ask", "approval.give")
 
 
 class Evidence(NamedTuple):
@@ -109,10 +113,17 @@ def _asked_rows(leaf: Leaf, body: JsonObject, created: int) -> tuple[_Row, ...]:
     # A delayed release without leaseId would else end a lease that its signer did not know of.
     is_late = leaf.number("grantedAtMs") >= (created + 1) * 1000
     is_unseen = is_late and leaf.type == _RELEASED and "leaseId" not in body
+    approvals = approval_faults(leaf, body) if leaf.action in _APPROVING else ()
     return (
         ("body_differs", difference is not None, f"member {difference} of the leaf is not what the body asks for"),
         ("released_unseen", is_unseen, "without leaseId no lease ends that was granted after the request was signed"),
+        ("rules_digest_wrong", _is_other_text(leaf, body), "digest is not the SHA-256 of the rules in the body"),
+        *((code, True, text) for code, text in approvals),
     )
+
+
+def _is_other_text(leaf: Leaf, body: JsonObject) -> bool:
+    return leaf.type == _LOADED and leaf.text("digest") != sha256(str(body["rules"]).encode()).hexdigest()
 
 
 def _identity_rows(leaf: Leaf, body: JsonObject) -> tuple[_Row, ...]:

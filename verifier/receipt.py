@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from verifier.entries import HOLDING, Leaf, moment, resources_of, sentences
+from verifier.entries import ALLOWED, HOLDING, Leaf, moment, resources_of, sentences
 from verifier.envelope import PAYLOAD_TYPE, pre_authentication
 from verifier.keyring import Keyring
 from verifier.ladder import Walk, walk_ladder
@@ -56,8 +56,9 @@ def check_receipt(
 
 def _check_end(walk: Walk, leaf: Leaf, now_ms: int) -> None:
     """Step 11. What a session holds ends with its silence too, unless a later entry says otherwise."""
-    end_ms = leaf.number("endsIfIdleAtMs" if "endsIfIdleAtMs" in leaf.value else "expiresAtMs")
-    if leaf.type not in HOLDING:
+    names = ("validUntilMs", "endsIfIdleAtMs", "expiresAtMs")  # the first that is there
+    end_ms = leaf.number(next((name for name in names if name in leaf.value), ""))
+    if leaf.type not in HOLDING and leaf.type != ALLOWED:
         walk.note(11, "no_lease", "this entry grants nothing that could end")
     elif now_ms >= end_ms:
         text = f"the stated end {moment(end_ms)} is not after --now {moment(now_ms)}"
