@@ -11,7 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.core import agent, apikey, batch, breaking, handover, key, lease, operator, scheme, session, wait
+from gateway.core import (
+    admission,
+    agent,
+    apikey,
+    approval,
+    batch,
+    breaking,
+    handover,
+    key,
+    lease,
+    operator,
+    rules,
+    scheme,
+    session,
+    wait,
+)
 from gateway.core.outcome import ActionDecide
 from verifier.entries import ACTION_PATHS, ENTRY_TYPES
 
@@ -70,6 +85,14 @@ _AGENT = Parameter(
     is_required=False,
 )
 _DID = Parameter("did", "query", "The DID of an agent", r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")
+_ANYBODY = Parameter(
+    "did", "query", "Show only what is counted of this agent or operator", _DID.pattern, is_required=False
+)
+_ASK = Parameter("askId", "query", "Show only this request for approval", r"^A[1-9][0-9]{0,15}$", is_required=False)
+_ASKED_BY = Parameter(
+    "of", "query", "Show only what this agent and its sessions asked for", _DID.pattern, is_required=False
+)
+_ASKED_OF = Parameter("by", "query", "Show only what this key may approve", _DID.pattern, is_required=False)
 _SIZE = r"^(0|[1-9][0-9]{0,15})$"
 _FROM = Parameter("from", "query", "Size of the older tree", _SIZE)
 _TO = Parameter("to", "query", "Size of the newer checkpoint", _SIZE, is_required=False)
@@ -132,8 +155,42 @@ _TABLE: tuple[Action, ...] = (
         wait.cancel,
     ),
     Action(
+        "coordination.admit", "POST", ACTION_PATHS["coordination.admit"], "decision", "agent",
+        "Ask whether one exact action may be done now",
+        "Hard rules first: the lease is live, its token is the one that counts, and nobody else holds what would be "
+        "touched. Then the rules that an operator loaded. What is allowed is allowed once, until `validUntilMs`; what "
+        "is denied is a receipt as well (403).",
+        admission.admit,
+    ),
+    Action(
+        "approval.ask", "POST", ACTION_PATHS["approval.ask"], "decision", "agent",
+        "Ask others to approve one exact action",
+        "Names who may approve and how many must. It holds nothing and keeps no lease: renew what you hold meanwhile. "
+        "Asking for what only somebody can approve who waits for you is refused as a deadlock.",
+        approval.ask,
+    ),
+    Action(
+        "approval.give", "POST", ACTION_PATHS["approval.give"], "decision", "agent",
+        "Approve what was asked for",
+        "By a key that the request names, of an agent or an operator, with a signed statement of its own. That is good "
+        "for one admission of exactly this action, within its time, under the rules that it names.",
+        approval.give,
+    ),
+    Action(
+        "approval.decline", "POST", ACTION_PATHS["approval.decline"], "decision", "agent",
+        "Decline what was asked for",
+        "The request goes on as long as enough others are left who may approve.",
+        approval.decline,
+    ),
+    Action(
+        "approval.withdraw", "POST", ACTION_PATHS["approval.withdraw"], "decision", "agent",
+        "Ask for an approval no longer",
+        "By whoever asked. Statements that were given already are still good.",
+        approval.withdraw,
+    ),
+    Action(
         "batch.submit", "POST", ACTION_PATHS["batch.submit"], "decision", "agent",
-        "Take, renew and give back many leases in one request",
+        "Take, renew and give back many leases, and ask for admissions, in one request",
         "Each command is decided as if it had come alone, after those before it, and gets an entry of its own. With "
         "`isAtomic: true` the first refusal undoes them all, and one entry says which it was. Nothing in it waits.",
         batch.submit,
@@ -175,6 +232,13 @@ _TABLE: tuple[Action, ...] = (
         "Say how the names of a scheme share and fold",
         "Only while nothing of the scheme is held or waited for; the values that stand already may be set at any time.",
         scheme.set_scheme,
+    ),
+    Action(
+        "rules.load", "POST", ACTION_PATHS["rules.load"], "decision", "operator",
+        "Put a set of rules in force",
+        "Cedar text, checked against the published schema before it is let in. `enforce` decides from the next entry "
+        "on, `shadow` only writes down what it would have decided. The text is in the ledger.",
+        rules.load,
     ),
     Action(
         "agent.add", "POST", ACTION_PATHS["agent.add"], "decision", "operator",
@@ -250,6 +314,26 @@ _TABLE: tuple[Action, ...] = (
         "scheme.list", "GET", ACTION_PATHS["scheme.set"], "read", "reader",
         "List the schemes that an operator set",
         "Schemes that are not listed are exclusive, with plain names. It writes nothing and proves nothing.",
+    ),
+    Action(
+        "usage.get", "GET", f"{PREFIX}/usage", "read", "reader",
+        "See how much was admitted",
+        "Admissions of each agent, operator and scheme: this minute, this day and in all. Nothing else is metered. It "
+        "writes nothing and proves nothing.",
+        parameters=(_ANYBODY,),
+    ),
+    Action(
+        "approval.list", "GET", ACTION_PATHS["approval.ask"], "read", "reader",
+        "List the requests for approval, waiting and lately ended",
+        "What each would do, who may approve it, who has, and until when it stands. It writes nothing and proves "
+        "nothing.",
+        parameters=(_ASK, _ASKED_BY, _ASKED_OF),
+    ),
+    Action(
+        "rules.show", "GET", ACTION_PATHS["rules.load"], "read", "reader",
+        "Show the rules in force",
+        "The text with its version, digest and mode, and the entry that loaded it. It writes nothing and proves "
+        "nothing.",
     ),
     Action(
         "agent.list", "GET", f"{PREFIX}/agents", "read", "reader",

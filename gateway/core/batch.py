@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gateway.core import lease, refusal
+from gateway.core import admission, lease, refusal
 from gateway.core.intake import SignedRequest, commands_of
 from gateway.core.outcome import ActionDecide, Context, Decision, granted, refused
 from gateway.core.state import Draft
@@ -20,6 +20,7 @@ from verifier.wire import JsonObject
 
 DECIDES: Mapping[str, ActionDecide] = MappingProxyType(
     {
+        "coordination.admit": admission.admit,
         "lease.acquire": lease.acquire,
         "lease.renew": lease.renew,
         "lease.release": lease.release,

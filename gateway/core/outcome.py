@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from gateway.core.intake import SignedRequest
 from gateway.core.refusal import Refusal
 from gateway.core.state import Draft, Parameters, RuleSet
 from verifier.entries import full_type
+from verifier.rules import Question
 from verifier.wire import JsonObject
-
-if TYPE_CHECKING:
-    from verifier.rules import Question
 
 
 class Ruling(NamedTuple):
@@ -32,8 +30,18 @@ class Ruling(NamedTuple):
     engine: str
 
 
-Rules: TypeAlias = Callable[[RuleSet, "Question"], Ruling]
-"""Evaluates a rule set. Pure: the same set and question give the same ruling, whenever and wherever."""
+class Rules(Protocol):
+    """Evaluates rule sets. Pure: the same set and question give the same ruling, whenever and wherever."""
+
+    @property
+    def name(self) -> str:
+        """Return what evaluates, with its version: `cedar/4.12.1`."""
+
+    def count(self, text: str) -> int:
+        """Return how many rules there are in a text that the door found valid."""
+
+    def __call__(self, rule_set: RuleSet, question: Question) -> Ruling:
+        """Return what a set says. Whatever it raises counts as an error of the rules."""
 
 
 class Context(NamedTuple):

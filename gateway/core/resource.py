@@ -256,6 +256,17 @@ def meeting(ask: Ask, claim: Claim) -> tuple[str, str]:
     raise AssertionError("what stands in the way overlaps")
 
 
+def touching(ask: Ask, claim: Claim) -> tuple[str, str] | None:
+    """Return the least name asked for that overlaps a claim, and the least name of the claim that overlaps that one,
+    whatever the modes; None where nothing overlaps."""
+    others = _keys(ask.schemes, claim.resources)
+    for name, key in zip(ask.resources, ask.keys, strict=True):
+        for other, other_key in zip(claim.resources, others, strict=True):
+            if overlaps(key, other_key):
+                return name, other
+    return None
+
+
 def overlapping(ask: Ask, claim: Claim) -> str | None:
     """Return the least name of a claim that overlaps a name asked for, whatever the modes; None without one."""
     others = zip(claim.resources, _keys(ask.schemes, claim.resources), strict=True)

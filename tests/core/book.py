@@ -10,21 +10,24 @@ from random import Random
 from typing import Any
 
 from gateway.core import (
+    admission,
     agent,
     apikey,
+    approval,
     batch,
     breaking,
     handover,
     key,
     lease,
     operator,
+    rules,
     scheme,
     session,
     wait,
 )
 from gateway.core.append import Answer, Batch, Command, Encode, GatewayStep, Imprint, build_batch
 from gateway.core.opening import Opening, opened
-from gateway.core.outcome import ActionDecide, Recorded
+from gateway.core.outcome import ActionDecide, Recorded, Rules
 from gateway.core.state import (
     COLD_PREFIXES,
     TIMED,
@@ -67,6 +70,12 @@ DECIDERS: dict[str, ActionDecide] = {
     "session.open": session.open_session,
     "session.beat": session.beat,
     "session.close": session.close,
+    "coordination.admit": admission.admit,
+    "approval.ask": approval.ask,
+    "approval.give": approval.give,
+    "approval.decline": approval.decline,
+    "approval.withdraw": approval.withdraw,
+    "rules.load": rules.load,
 }
 OPENED_MS = NOW_MS - 60_000
 
@@ -133,6 +142,7 @@ class Book:
         self.head: Head | None = None
         self.parameters = parameters or Parameters()
         self.imprint = Imprint(ORIGIN, "0" * 64, "memory")
+        self.rules: Rules | None = None  # what evaluates rule sets here
         self.run(OPENED_MS, steps=[opened(self.opening())])
         genesis = hashlib.sha256(b"\x00" + self.leaves[0]).hexdigest()
         self.imprint = replace(self.imprint, genesis=genesis)
@@ -179,6 +189,7 @@ class Book:
             parameters=self.parameters,
             encode=encode,
             steps=steps,
+            rules=self.rules,
         )
 
     def anchored(self, one: Ask) -> Ask:

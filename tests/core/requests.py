@@ -24,6 +24,7 @@ ENROLLER = "enroller"
 WHOSE = ("ledger", "actorDid")
 GENESIS_ROOT = hashlib.sha256(b"genesis").digest()
 NOW_S = 1_780_000_000
+ARGUMENTS = hashlib.sha256(b"arguments").hexdigest()  # of what is done, where a test does not care
 NOW_MS = NOW_S * 1_000
 PATHS = {
     "lease.acquire": "/api/v1/acp/coordination/lease",
@@ -48,6 +49,12 @@ PATHS = {
     "key.announce": "/api/v1/acp/keys/announce",
     "key.retire": "/api/v1/acp/keys/retire",
     "key.compromise": "/api/v1/acp/keys/compromise",
+    "coordination.admit": "/api/v1/acp/coordination/admit",
+    "approval.ask": "/api/v1/acp/approvals",
+    "approval.give": "/api/v1/acp/approvals/give",
+    "approval.decline": "/api/v1/acp/approvals/decline",
+    "approval.withdraw": "/api/v1/acp/approvals/withdraw",
+    "rules.load": "/api/v1/acp/rules",
 }
 COMPONENTS = (
     "@method", "@authority", "@path", "@query", "content-type", "content-digest", "idempotency-key",
@@ -215,6 +222,19 @@ def cancel(name: str, ticket_id: str, /, at_ms: int = NOW_MS, **members: Any) ->
     return ask("wait.cancel", name, at_ms, ticketId=ticket_id, **members)
 
 
+def admit(name: str, /, *resources: str, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    """Ask whether something may be done to resources; `lease` is (id, token) of the lease that is shown."""
+    named: dict[str, Any] = {"resource": resources[0]} if len(resources) == 1 else {"resources": list(resources)}
+    lease = members.pop("lease", None)
+    fence = {} if lease is None else {"leaseId": lease[0], "fencingToken": lease[1]}
+    asked = {"operation": "file.write", "argumentsDigest": ARGUMENTS, **named, **fence, **members}
+    return ask("coordination.admit", name, at_ms, **asked)
+
+
+def load_rules(name: str, text: str, version: int, /, mode: str = "enforce", at_ms: int = NOW_MS) -> Ask:
+    return ask("rules.load", name, at_ms, rules=text, rulesMode=mode, rulesVersion=version)
+
+
 def set_scheme(name: str, scheme: str, class_name: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
     return ask("scheme.set", name, at_ms, **{"name": scheme, "class": class_name, **members})
 
@@ -260,7 +280,8 @@ def statement(by: str, to: str, /, at_ms: int = NOW_MS, **changes: Any) -> dict[
     """Return a delegation of everything to the key of `to`, from a second before for an hour; None leaves out."""
     said = {
         "type": "tallystick/delegation/1", "iss": did_of(by), "sub": did_of(to), "aud": ORIGIN,
-        "verbs": ["lease", "transfer"], "notBeforeMs": at_ms - 1_000, "expiresAtMs": at_ms + 3_600_000, "maxDepth": 0,
+        "verbs": ["admit", "lease", "transfer"], "maxDepth": 0,
+        "notBeforeMs": at_ms - 1_000, "expiresAtMs": at_ms + 3_600_000,
     } | changes  # fmt: skip
     return {name: value for name, value in said.items() if value is not None}
 
