@@ -1,0 +1,64 @@
+"""What the core is handed to ask about rules: a pure function over parsed rule sets that never raises.
+
+What is kept changes no answer, only how soon it comes.
+Source: docs/protocol.md 39.5, 39.6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+from gateway.core.outcome import Ruling
+from gateway.core.state import RuleSet
+from gateway.rules.evaluate import Rules, engine_name, read_policies
+from verifier.rules import Question
+
+SETS_MAX = 4  # parsed rule sets that are kept: one is in force, and one was just before
+_log = logging.getLogger("tallystick.rules")
+
+
+class Engine:
+    """Evaluates rule sets. `name` is how entries name it, with its version."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failed_count = 0
+        """How many questions ended in an error; read by the metrics."""
+        self._sets: OrderedDict[str, Rules] = OrderedDict()
+
+    def __call__(self, rule_set: RuleSet, question: Question) -> Ruling:
+        """Return what a rule set says of a question; whatever fails is an "error"."""
+        try:
+            verdict = self._parsed(rule_set.digest, rule_set.text).judge(question)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic inside the engine is none of Exception, and must not end the ledger
+            _log.error("the rules could not be evaluated: %s", type(error).__name__)
+            self.failed_count += 1
+            return Ruling("error", (), (), self.name)
+        self.failed_count += verdict.decision == "error"
+        return Ruling(verdict.decision, verdict.matched, verdict.obligations, self.name)
+
+    def count(self, text: str) -> int:
+        """Return how many policies a text has. ValueError: it can't be read."""
+        return len(read_policies(text))
+
+    def _parsed(self, digest: str, text: str) -> Rules:
+        rules = self._sets.get(digest)
+        if rules is None:
+            rules = Rules(text)
+            if rules.digest != digest:
+                raise ValueError("the digest is that of another text")
+            self._sets[digest] = rules
+            if len(self._sets) > SETS_MAX:
+                self._sets.popitem(last=False)
+        else:
+            self._sets.move_to_end(digest)
+        return rules
+
+
+def open_engine() -> Engine | None:
+    """Return the engine of this installation; None where the extra `rules` is not installed."""
+    name = engine_name()
+    return None if name is None else Engine(name)

@@ -1,0 +1,218 @@
+"""Puts questions to Cedar: one rule set, parsed once, and what it answered before.
+
+House rules of this file:
+
+* Nothing but a clean Allow is "allow". Whatever the engine complains about, however small, makes an answer "error":
+  Cedar leaves out a policy that fails, and what a `forbid` that was left out would have forbidden is allowed then.
+* What goes to the engine are values: no name, label or digest is ever part of a text that Cedar reads.
+* Every resource is asked about, and the answers are put together only when all are there. So what a ruling says does
+  not depend on an order, nor on what was kept.
+
+Source: docs/protocol.md 39.4 to 39.6.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from gateway.rules.sight import PARTIES, Fact, Key, Sight, Uid, place, sight_of
+from gateway.rules.text import misplaced
+from verifier.entries import MODES
+from verifier.rules import CONTEXT, Evaluation, Question, evaluations
+from verifier.wire import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from cedarpy import PolicySet
+
+PACKAGE = "cedarpy"
+INSTALL = "pip install 'tallystick[rules]'"
+ANSWERS_MAX = 16_384  # kept for one rule set: a few MiB
+_TYPES: Mapping[str, type] = {"Long": int, "String": str}
+_CONTEXT_TYPES = {name: _TYPES[kind] for name, kind in CONTEXT}
+
+Answer = Literal["allow", "deny", "error"]
+
+
+class Policy(NamedTuple):
+    """One policy of a set: the names that its author gave it, its effect, and itself in Cedar's JSON format."""
+
+    id: str
+    obligation: str
+    effect: str
+    tree: JsonObject
+
+
+class Verdict(NamedTuple):
+    """What a rule set says of a question, as a whole or for one resource; `faults` are the engine's own words."""
+
+    decision: Answer
+    matched: tuple[str, ...] = ()
+    obligations: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+ERROR = Verdict("error")
+
+
+def engine_name() -> str | None:
+    """Return what would evaluate here, as entries name it; None where there is no engine."""
+    try:
+        return f"cedar/{version(PACKAGE)}" if find_spec(PACKAGE) else None
+    except PackageNotFoundError:
+        return None
+
+
+def read_policies(text: str) -> list[Policy]:
+    """Return the policies of a text, in its order. ValueError: Cedar can't read it, or it has templates.
+
+    ImportError: there is no engine.
+    """
+    import cedarpy
+
+    fault = misplaced(text)
+    if fault is not None:
+        raise ValueError(f"line {fault.line}: {fault.text}")
+    read = json.loads(cedarpy.policies_to_json_str(text))
+    if read["templates"] or read["templateLinks"]:
+        raise ValueError("a policy with a slot such as ?principal is no rule by itself")
+    trees = read["staticPolicies"]
+    return [_policy(trees[f"policy{at}"]) for at in range(len(trees))]
+
+
+def _policy(tree: JsonObject) -> Policy:
+    named = tree.get("annotations")
+    notes = named if isinstance(named, dict) else {}
+    return Policy(str(notes.get("id") or ""), str(notes.get("obligation") or ""), str(tree.get("effect")), tree)
+
+
+class Rules:
+    """A parsed rule set that answers. Two of the same text give the same answers, whatever they were asked before."""
+
+    def __init__(self, text: str) -> None:
+        """ValueError: the text is no rule set that Cedar can read. ImportError: there is no engine."""
+        from cedarpy import PolicySet
+
+        self.digest = sha256(text.encode()).hexdigest()
+        self.policies = read_policies(text)
+        self.sight: Sight = sight_of(policy.tree for policy in self.policies)
+        self.asked_count = 0
+        """How often the engine itself was asked."""
+        self._set: PolicySet = PolicySet.from_str(text)
+        self._named = {f"policy{at}": policy for at, policy in enumerate(self.policies)}
+        self._kept: dict[Key, Verdict] = {}
+
+    def judge(self, question: Question, *, is_kept: bool = True) -> Verdict:
+        """Return what the set says of all resources together. `is_kept`: an answer that was given before will do."""
+        found = [self._answer(one, is_kept) for one in evaluations(question)]
+        return combined(found) if found else ERROR
+
+    def judge_each(self, question: Question) -> Iterator[tuple[str, Verdict]]:
+        """Yield what the set says of each resource, for who wants to know why."""
+        for one in evaluations(question):
+            yield one.resource, self._answer(one, False)
+
+    def _answer(self, one: Evaluation, is_kept: bool) -> Verdict:
+        if not _is_complete(one):
+            return ERROR
+        if not is_kept:
+            return self._ask(one)
+        key = self._key(one)
+        known = self._kept.get(key)
+        if known is None:
+            known = self._ask(one)
+            if len(self._kept) >= ANSWERS_MAX:
+                self._kept.clear()
+            self._kept[key] = known
+        return known
+
+    def _ask(self, one: Evaluation) -> Verdict:
+        """Ask the engine about one resource."""
+        from cedarpy import Decision, is_authorized
+
+        self.asked_count += 1
+        result = is_authorized(one.request, self._set, one.entities)
+        faults = tuple(map(str, result.diagnostics.errors))
+        if faults or result.decision not in (Decision.Allow, Decision.Deny):
+            return Verdict("error", faults=faults)
+        matched = [self._named[reason] for reason in result.diagnostics.reasons]
+        return Verdict(
+            "allow" if result.decision is Decision.Allow else "deny",
+            tuple(sorted({policy.id for policy in matched})),
+            tuple(sorted({policy.obligation for policy in matched if policy.obligation})),
+        )
+
+    def _key(self, one: Evaluation) -> Key:
+        """Return all of a question that this set can see."""
+        seen, facts = self.sight, _facts(one)
+        names = seen.facts if not seen.sees_context else tuple(sorted({*seen.facts, *_CONTEXT_TYPES}))
+        parts: list[Fact | bool] = [str(_at(one.request["action"], "id"))]
+        parts += [seen.side(name, facts[name]) if not seen.sees_context else facts[name] for name in names]
+        for party in PARTIES:
+            uid, parents, texts = _party(one, party)
+            if party in seen.is_whole:
+                parts += [*uid, *texts, *(text for parent in parents for text in parent), len(parents)]
+            else:
+                parts += place(uid, parents, seen.near[party])
+        return tuple(parts)
+
+
+def combined(found: list[Verdict]) -> Verdict:
+    """Return the answer for all resources: an error anywhere is one, then a deny anywhere, with who forbids."""
+    decisions = {one.decision for one in found}
+    decision: Answer = "error" if "error" in decisions else "deny" if "deny" in decisions else "allow"
+    counted = [one for one in found if one.decision == decision]
+    return Verdict(
+        decision,
+        tuple(sorted({name for one in counted for name in one.matched})),
+        tuple(sorted({name for one in counted for name in one.obligations})),
+        tuple(dict.fromkeys(fault for one in counted for fault in one.faults)),
+    )
+
+
+def _is_complete(one: Evaluation) -> bool:
+    """Say whether a question has every fact of the schema, each of its type, and asks for something there is."""
+    context = one.request.get("context")
+    return (
+        isinstance(context, dict)
+        and context.keys() == _CONTEXT_TYPES.keys()
+        and all(type(context[name]) is kind for name, kind in _CONTEXT_TYPES.items())
+        and _at(one.request.get("action"), "id") in MODES
+    )
+
+
+def _facts(one: Evaluation) -> dict[str, Fact]:
+    """Return every fact of a question by the name that a sight has for it: attributes are `principal.name`, …."""
+    context = one.request["context"]
+    assert isinstance(context, dict), "it is complete"
+    found: dict[str, Fact] = {name: value for name, value in context.items() if isinstance(value, int | str)}
+    for party in PARTIES:
+        entity = _entity(one, party)
+        attributes = entity["attrs"]
+        assert isinstance(attributes, dict), "an entity has attributes"
+        found |= {f"{party}.{name}": value for name, value in attributes.items() if isinstance(value, int | str)}
+    return found
+
+
+def _party(one: Evaluation, party: str) -> tuple[Uid, list[Uid], list[str]]:
+    """Return who a party is, what it lies in, and its attributes as texts."""
+    entity = _entity(one, party)
+    attributes, parents = entity["attrs"], entity["parents"]
+    assert isinstance(attributes, dict) and isinstance(parents, list), "an entity has attributes and parents"
+    return _uid(entity["uid"]), list(map(_uid, parents)), [f"{name}={attributes[name]}" for name in sorted(attributes)]
+
+
+def _entity(one: Evaluation, party: str) -> JsonObject:
+    return next(entity for entity in one.entities if entity["uid"] == one.request[party])
+
+
+def _uid(value: JsonValue) -> Uid:
+    return str(_at(value, "type")), str(_at(value, "id"))
+
+
+def _at(value: JsonValue, name: str) -> JsonValue:
+    return value.get(name) if isinstance(value, dict) else None
