@@ -8,26 +8,38 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from gateway.core.refusal import BY_NAME
+from gateway.core.refusal import BY_NAME, DECISION_FAILED
 from verifier.entries import full_type
 from verifier.wire import JsonObject
 
 _REFUSAL_MEMBERS = (
     "leaseId", "ticketId", "holder", "holderName", "conflict", "conflicts", "ahead", "waitingOn", "cycle",
-    "acquireOrder", "searchBounded", "stampede", "delayUntilMs", "retryAfterMs", "endedSeq", "index",
+    "acquireOrder", "searchBounded", "stampede", "delayUntilMs", "retryAfterMs", "endedSeq", "currentToken", "askId",
+    "rulesVersion", "index",
 )  # fmt: skip
-_OK = 200
+_OK, _DENIED = 200, 403
+_ADMIT, _DENIAL = "coordination.admit", full_type("admission.denied")
 
 
 def facts_of(leaf: JsonObject) -> JsonObject:
     """Return what an answer says beside its receipt."""
+    if leaf["type"] == _DENIAL:
+        return {**refusal_of(leaf), "allowed": False, **_ruled(leaf)}
     return refusal_of(leaf) if "error" in leaf else {"ok": True, **_FACTS[str(leaf["type"])](leaf)}
 
 
 def result_of(leaf: JsonObject) -> JsonObject:
     """Return what the answer to a batch says of one command: what a single answer says, with its status and number."""
-    status = BY_NAME[str(leaf["error"])].status if "error" in leaf else _OK
-    return {**facts_of(leaf), "status": status, "seq": leaf["seq"]}
+    return {**facts_of(leaf), "status": status_of(leaf), "seq": leaf["seq"]}
+
+
+def status_of(leaf: JsonObject) -> int:
+    """Return the status of the answer that an entry is: its refusal's, but what is not admitted is always forbidden."""
+    if "error" not in leaf:
+        return _OK
+    row = BY_NAME[str(leaf["error"])]
+    is_denied = leaf["type"] == _DENIAL or (leaf.get("action") == _ADMIT and row is not DECISION_FAILED)
+    return _DENIED if is_denied else row.status
 
 
 def lease_of(leaf: JsonObject) -> JsonObject:
@@ -142,6 +154,40 @@ def _closed(leaf: JsonObject) -> JsonObject:
     return {"closed": _told(leaf, ("session", "openedSeq", "leases", "tickets", "reason", "endedSeq"))}
 
 
+def _admitted(leaf: JsonObject) -> JsonObject:
+    members = (
+        "operation", "mode", "argumentsDigest", "cost", "actionDigest", "leaseId", "fencingToken", "approvals",
+        "validUntilMs", "uses",
+    )  # fmt: skip
+    admission = {"seq": leaf["seq"], **_resources(leaf), **_told(leaf, members), "actor": leaf["actor"]}
+    return {"allowed": True, "admission": admission, **_ruled(leaf)}
+
+
+def _ruled(leaf: JsonObject) -> JsonObject:
+    """Return what the rules said of an admission, and from which facts; `isPoliced` is false where no set decided."""
+    rules = leaf.get("rules")
+    if not isinstance(rules, dict):
+        return {"isPoliced": False, "matched": [], "obligations": [], **_told(leaf, ("facts", "schemes"))}
+    told = _told(rules, ("matched", "obligations"))
+    return {"isPoliced": rules["mode"] == "enforce", **told, **_told(leaf, ("rules", "facts", "schemes"))}
+
+
+def _asked(leaf: JsonObject) -> JsonObject:
+    members = (
+        "askId", "operation", "mode", "argumentsDigest", "cost", "actionDigest", "rulesDigest", "approvers", "quorum",
+        "giveUpByMs",
+    )  # fmt: skip
+    return {"ask": {**_resources(leaf), **_told(leaf, members), "actor": leaf["actor"]}}
+
+
+def _answered(leaf: JsonObject) -> JsonObject:
+    return {"ask": {**_told(leaf, ("askId", "approver", "nonce", "digest", "reason")), "actor": leaf["actor"]}}
+
+
+def _rules(leaf: JsonObject) -> JsonObject:
+    return {"rules": _told(leaf, ("rulesVersion", "rulesMode", "digest", "engine", "count"))}
+
+
 _FACTS: Mapping[str, Callable[[JsonObject], JsonObject]] = MappingProxyType(
     {
         full_type("lease.granted"): _granted,
@@ -172,5 +218,11 @@ _FACTS: Mapping[str, Callable[[JsonObject], JsonObject]] = MappingProxyType(
         full_type("session.seen"): _seen,
         full_type("session.closed"): _closed,
         full_type("closing.repeated"): _closed,
+        full_type("admission.allowed"): _admitted,
+        full_type("approval.asked"): _asked,
+        full_type("approval.given"): _answered,
+        full_type("approval.declined"): _answered,
+        full_type("approval.withdrawn"): _answered,
+        full_type("rules.loaded"): _rules,
     }
 )

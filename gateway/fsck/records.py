@@ -12,6 +12,7 @@ from hmac import compare_digest
 import orjson
 
 from gateway.core.intake import fingerprint
+from gateway.core.facts import status_of
 from gateway.core.refusal import BY_NAME
 from gateway.core.state import (
     COLD_PREFIXES,
@@ -221,8 +222,7 @@ def _time_ms(leaf: JsonObject) -> int:
 def _status(leaf: JsonObject) -> int:
     """Return the status that an entry was answered with."""
     if "error" in leaf:
-        row = BY_NAME.get(str(leaf["error"]))
-        return 0 if row is None else row.status
+        return status_of(leaf) if str(leaf["error"]) in BY_NAME else 0
     return ACCEPTED if leaf.get("type") in _WAITING else _OK
 
 
