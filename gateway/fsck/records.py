@@ -11,8 +11,8 @@ from hmac import compare_digest
 
 import orjson
 
-from gateway.core.intake import fingerprint
 from gateway.core.facts import status_of
+from gateway.core.intake import fingerprint
 from gateway.core.refusal import BY_NAME
 from gateway.core.state import (
     COLD_PREFIXES,
