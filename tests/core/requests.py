@@ -231,6 +231,37 @@ def admit(name: str, /, *resources: str, at_ms: int = NOW_MS, **members: Any) ->
     return ask("coordination.admit", name, at_ms, **asked)
 
 
+def approved(
+    by: str, one: Ask, genesis: str, /, rules_digest: str = "0" * 64, agent: str | None = None, at_ms: int = NOW_MS,
+    **changes: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the approval of what `one` asks to be admitted, from a second before for an hour, signed by `by`.
+
+    `agent` is the principal where that is not who asks; `changes` are of the statement.
+    """
+    said = one.members()
+    who = one.key.did if agent is None else did_of(agent)
+    names = said.get("resources") or [said["resource"]]
+    action = {
+        "agent": who, "argumentsDigest": said["argumentsDigest"], "cost": said.get("cost", 0), "ledger": ORIGIN,
+        "mode": said.get("mode", "write"), "operation": said["operation"], "resources": sorted(names),
+        "rulesDigest": rules_digest,
+    }  # fmt: skip
+    statement = {
+        "type": "tallystick/approval/1", "ledger": ORIGIN, "genesis": genesis, "agent": who,
+        "operation": said["operation"], "actionDigest": hashlib.sha256(_canonical(action)).hexdigest(),
+        "argumentsDigest": said["argumentsDigest"], "rulesDigest": rules_digest, "approver": did_of(by),
+        "nonce": _fresh("a"), "notBeforeMs": at_ms - 1_000, "expiresAtMs": at_ms + 3_600_000,
+    } | changes  # fmt: skip
+    signed = b"tallystick.approval/1\n" + hashlib.sha256(_canonical(statement)).digest()
+    return {"statement": statement, "signature": base64.b64encode(key_of(by).sign(signed)).decode()}
+
+
+def with_approvals(one: Ask, *approvals: dict[str, Any]) -> Ask:
+    """Return a request with approvals in its body; its idempotency key stays."""
+    return one.but(body=json.dumps(one.members() | {"approvals": list(approvals)}).encode())
+
+
 def load_rules(name: str, text: str, version: int, /, mode: str = "enforce", at_ms: int = NOW_MS) -> Ask:
     return ask("rules.load", name, at_ms, rules=text, rulesMode=mode, rulesVersion=version)
 
