@@ -72,6 +72,9 @@ def parser() -> argparse.ArgumentParser:
         "--state", metavar="DIR", type=Path, help="go on from the position saved in DIR, and save there"
     )
     ledger.add_argument(
+        "--rules", action="store_true", help="ask the rules again what they say of each admission (needs cedarpy)"
+    )
+    ledger.add_argument(
         "--progress", action=BooleanOptionalAction, help="how far it is, on stderr; as a rule if that is a terminal"
     )
     for command in (receipt, compare, ledger):
@@ -107,8 +110,15 @@ def _run(options: argparse.Namespace) -> Report:
         if command == "ledger":
             note = None if options.checkpoint is None else read_bounded(options.checkpoint, TEXT_BYTES_MAX)
             is_shown = sys.stderr.isatty() if options.progress is None else options.progress
-            bar = show_progress if is_shown else None
-            return check_ledger(options.path, keyring, note, jobs=options.jobs, folder=options.state, progress=bar)
+            return check_ledger(
+                options.path,
+                keyring,
+                note,
+                jobs=options.jobs,
+                folder=options.state,
+                progress=show_progress if is_shown else None,
+                has_rules=options.rules,
+            )
         return _compare(options, keyring) if command == "compare" else _receipt(options, keyring)
     except (Malformed, UnicodeDecodeError) as error:
         return unreadable(command, str(error), "pins_malformed")

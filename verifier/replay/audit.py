@@ -7,6 +7,7 @@ Source: docs/protocol.md 17.1, 17.3, 17.5.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from verifier.entries import Leaf, full_type
@@ -14,6 +15,7 @@ from verifier.keyring import Keyring
 from verifier.merkle import is_consistent
 from verifier.replay.judged import Judged
 from verifier.replay.relations import Relations
+from verifier.replay.ruling import Engine
 from verifier.replay.things import Faults
 from verifier.replay.tree import NodesDamaged, Tree
 from verifier.replay.witnessed import Witnessed, dispute_faults, record_faults
@@ -22,6 +24,7 @@ from verifier.verdict import Finding, Outcome
 FINDINGS_MAX = 1_000  # a forged ledger must not fill memory with complaints
 REMARKS_MAX = 500  # nor hide a fault behind remarks
 ROOTS_MAX = 1_024
+ENGINES_MAX = 64  # told apart; an honest ledger names a handful
 ZEROS = bytes(32)
 _STARTED, _FAILED = map(full_type, ("service.started", "decision.failed"))
 _DISPUTED, _WITNESSED = map(full_type, ("ledger.disputed", "checkpoint.witnessed"))
@@ -50,6 +53,9 @@ class Audit:
     witnessed: Witnessed = field(default_factory=Witnessed)
     confirmed: bytes = b""  # the newest checkpoint that a pinned log key signed and these entries gave
     confirmed_size: int = 0
+    engine: Engine | None = None  # asks what entries say of rules again, if the reader wants that
+    rulings: int = 0  # how often entries say what a rule set says
+    unruled: Counter[str] = field(default_factory=Counter)  # of these, by engine, what was not asked again
     roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one
 
     @property
@@ -137,12 +143,28 @@ def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
         audit.say(9, "name_not_checked", text, leaf.seq, Outcome.VALID)
     for code, text in (*entry.faults, *audit.relations.faults(leaf, entry), *_note_faults(audit, leaf)):
         audit.say(10, code, text, leaf.seq)
+    if audit.relations.state.claims:
+        _ask_again(audit, leaf.seq)
     for code, text in (*audit.relations.remarks, *audit.witnessed.remarks):
         audit.say(10, code, text, leaf.seq, Outcome.VALID)
     anchor = entry.anchor
     if anchor is not None and audit.root_seen(anchor.size, leaf.seq) not in (anchor.root, None):
         _check_nodes(audit, anchor.size)
         audit.say(10, "anchor_root_wrong", f"the ledger's root at size {anchor.size} is not the anchor's", leaf.seq)
+
+
+def _ask_again(audit: Audit, seq: int) -> None:
+    """What an entry says of rules is asked of the same engine again, and counted where there is none."""
+    state = audit.relations.state
+    for claim in state.claims:
+        audit.rulings += 1
+        if audit.engine is None or claim.engine != audit.engine.name:
+            known = claim.engine in audit.unruled or len(audit.unruled) < ENGINES_MAX
+            audit.unruled[claim.engine if known else "others"] += 1
+            continue
+        for code, text in audit.engine.faults(claim):
+            audit.say(10, code, text, seq)
+    state.claims = []
 
 
 def _note_faults(audit: Audit, leaf: Leaf) -> Faults:

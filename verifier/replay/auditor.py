@@ -15,12 +15,14 @@ from pathlib import Path
 
 from verifier.keyring import Keyring
 from verifier.replay.audit import Audit
+from verifier.replay.cedar import open_engine
 from verifier.replay.document import document_findings
 from verifier.replay.due import OUTSTANDING_MS, outstanding
 from verifier.replay.folder import Folder
 from verifier.replay.heads import Reading, check_own_checkpoint, check_pinned_checkpoint
 from verifier.replay.judged import authorities_in, judged
 from verifier.replay.kept import BEGIN_ANEW
+from verifier.replay.ruling import unruled_findings
 from verifier.replay.source import BUNDLE_ENTRIES, Source
 from verifier.verdict import Finding, Outcome, Report, unreadable
 from verifier.wire import Malformed
@@ -41,15 +43,18 @@ class Auditor:
 
     With `folder` (made if it is not there) it goes on from the position that is saved in it; PositionRefused when that
     cannot be used with these pins or at all, OSError when the folder cannot. Two at once never use one folder.
+    `has_rules` asks the engine of rules again what it said, where the extra for it is installed.
     """
 
-    def __init__(self, keyring: Keyring, *, folder: Path | None = None) -> None:
+    def __init__(self, keyring: Keyring, *, folder: Path | None = None, has_rules: bool = False) -> None:
         self._folder = None if folder is None else Folder(folder)
         try:
             self._audit = Audit(keyring) if self._folder is None else self._folder.open_audit(keyring)
         except BaseException:
             self.close()
             raise
+        self._audit.engine = open_engine() if has_rules else None
+        self._has_rules = has_rules
         self._is_resumed = self.size > 0
 
     @property
@@ -101,6 +106,7 @@ class Auditor:
                 raise
             text = f"the saved position cannot be gone on from ({type(error).__name__}): {BEGIN_ANEW}"
             return unreadable("ledger", text, "position_refused")
+        reading.findings += unruled_findings(self._audit.rulings, self._audit.unruled, has_rules=self._has_rules)
         return _report(reading)
 
     def _read_entries(self, reading: Reading, jobs: int, progress: Progress | None) -> None:
@@ -169,6 +175,7 @@ def _report(reading: Reading) -> Report:
             "slowestEndMs": audit.relations.state.endings.slowest_ms,
             "start": reading.source.start,
             "keysVersion": audit.keyring.version,
+            "rulings": {"count": audit.rulings, "derivedAgain": audit.rulings - audit.unruled.total()},
         },
     )
 

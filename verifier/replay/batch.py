@@ -75,7 +75,8 @@ class Batch:
         body = self._entry.asked
         command = None if body is None else _command(body, leaf.batch[1])
         is_blind = command is not None and leaf.entry_type.name == "lease.released" and "leaseId" not in command
-        return self._entry._replace(leaf=leaf, faults=(), anchor=None, asked=command, is_blind=is_blind)
+        given = self._entry.given[leaf.batch[1] :][:1]
+        return self._entry._replace(leaf=leaf, faults=(), anchor=None, asked=command, is_blind=is_blind, given=given)
 
     @property
     def is_known(self) -> bool:

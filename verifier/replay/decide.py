@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from verifier.replay.graph import Found, search_plain, search_ticket
+from verifier.replay.graph import Found, circle, search_plain, search_ticket
 from verifier.replay.people import operators
 from verifier.replay.stampede import full_retry_ms
 from verifier.replay.state import State
 from verifier.replay.things import Ask, Lease, Ticket
 from verifier.replay.ways import Way, meeting, others, way_of
-from verifier.wire import JsonObject, JsonValue
+from verifier.wire import JsonObject
 
 _NOTHING: JsonObject = {}
 _NO_SEARCH = Found(None, False)
@@ -149,9 +149,9 @@ def is_full(state: State, ask: Ask) -> bool:
     return False
 
 
-def naming(state: State, ask: Ask, lease: Lease) -> JsonObject:
+def naming(state: State, ask: Ask, lease: Lease, *, is_any_mode: bool = False) -> JsonObject:
     """Return how a refusal names a lease: `holder`, `holderName` where it has one, `conflict`."""
-    name, held_as = meeting(state, ask, lease)
+    name, held_as = meeting(state, ask, lease, is_any_mode=is_any_mode)
     conflict: JsonObject = {
         "leaseId": f"L{lease.seq}",
         "resource": name,
@@ -172,9 +172,7 @@ def _held(state: State, ask: Ask, leases: list[Lease], found: Found) -> Refused:
     told |= {"conflicts": len(leases), **_advice(state, ask, name, state.end_ms(lease) - state.now_ms)}
     if found.cycle is None:
         return Refused("lease_held", told | ({"searchBounded": True} if found.is_bounded else {}), name, ask.mode)
-    order: list[JsonValue] = [*sorted({str(row["resource"]) for row in found.cycle})]
-    told |= {"waitingOn": found.cycle[1]["resource"], "cycle": [*found.cycle], "acquireOrder": order}
-    return Refused("deadlock", told, name, ask.mode)
+    return Refused("deadlock", told | circle(found.cycle), name, ask.mode)
 
 
 def _advice(state: State, ask: Ask, name: str, rest_ms: int, *, is_always: bool = False) -> JsonObject:

@@ -1,21 +1,24 @@
 """The graph of waits, and the one search that says whether a new wait closes a cycle in it.
 
-Nodes are actors. An actor counts only while it holds a live lease; its waits are its live queued tickets and, when the
-question is about a plain refusal, the acquire that a lease refused last. The order of edges is part of the protocol, so
-that there is one cycle to tell.
-Source: docs/protocol.md 24.
+Nodes are actors. An actor counts only while it holds a live lease, or a live ask can't have enough without its
+approval; its waits are its live queued tickets, when the question is about a plain refusal the acquire that a lease
+refused last, and the approvals it asked for. The order of edges is part of the protocol, so that there is one cycle to
+tell.
+Source: docs/protocol.md 24, 38.7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from verifier.entries import CYCLE_NAME_BYTES_MAX, CYCLE_ROWS_MAX, byte_length
+from verifier.replay.pleas import Plea
 from verifier.replay.state import State
 from verifier.replay.things import Ask, Lease, Ticket
 from verifier.replay.ways import leases_in, meeting, others
-from verifier.wire import JsonObject
+from verifier.wire import JsonObject, JsonValue
 
 
 class Wait(NamedTuple):
@@ -32,37 +35,52 @@ class Found(NamedTuple):
     is_bounded: bool
 
 
+class Needed(NamedTuple):
+    """One without whose approval an ask can't have enough: `actor` is that approver."""
+
+    plea: Plea
+    actor: str
+
+
 class Edge(NamedTuple):
-    """A wait leads to the actor whose lease, or whose ticket, stands in its way."""
+    """A wait leads to the actor whose lease or ticket stands in its way, or whose approval is needed."""
 
     wait: Wait
-    to: Lease | Ticket
-
-
-Edges = Callable[[list[Wait]], Iterator[Edge]]
+    to: Lease | Ticket | Needed
 
 
 def search_plain(state: State, ask: Ask, leases: list[Lease]) -> Found:
     """Would a plain refusal by `leases` be a deadlock? Tickets and refused acquires count, behind leases only."""
-    if not state.ticket and len(leases) < state.numbers["deadlockNodes"]:
+    if not state.ticket and not state.pleas and len(leases) < state.numbers["deadlockNodes"]:
         if state.edges.keys().isdisjoint([lease.actor for lease in leases]):  # nobody reached waits for anything
             return Found(None, False)
-    return _search(state, Wait(ask), lambda waits: _hard(state, waits), is_plain=True)
+    return _search(state, ask.actor, _hard(state, [Wait(ask)]), is_plain=True)
 
 
 def search_ticket(state: State, ask: Ask, number: int | None, *, is_soft: bool) -> Found:
     """Would a new ticket close a cycle? `number` is None when it is refused. Soft edges lead behind earlier tickets."""
 
-    def edges(waits: list[Wait]) -> Iterator[Edge]:
-        yield from _hard(state, waits)
-        if is_soft:
-            yield from _soft(state, waits)
+    first = [Wait(ask, number)]
+    ahead = chain(_hard(state, first), _soft(state, first) if is_soft else ())
+    return _search(state, ask.actor, ahead, is_soft=is_soft)
 
-    return _search(state, Wait(ask, number), edges, is_plain=False)
+
+def search_plea(state: State, plea: Plea) -> Found:
+    """Would an ask for approval close a cycle? Only over leases and other asks."""
+    return _search(state, plea.actor, _needed([plea]))
+
+
+def circle(cycle: list[JsonObject]) -> JsonObject:
+    """Return what a refusal tells of a cycle."""
+    order: list[JsonValue] = [*sorted({str(row["resource"]) for row in cycle})]
+    return {"waitingOn": cycle[1]["resource"], "cycle": [*cycle], "acquireOrder": order}
 
 
 def closes_cycle(state: State, ticket: Ticket) -> bool:
-    """Would granting a ticket leave its actor waiting, over leases and offers, for somebody who waits for it?"""
+    """Would granting a ticket leave its actor waiting, over leases and offers, for somebody who waits for it?
+
+    Asks do not count: whoever waits for the ticket's names may still approve.
+    """
 
     def onward(actor: str) -> Iterator[Edge]:
         for wait in _waits(state, actor, is_plain=False):
@@ -79,20 +97,28 @@ def closes_cycle(state: State, ticket: Ticket) -> bool:
     return path is not None
 
 
-def _search(state: State, newcomer: Wait, edges: Edges, *, is_plain: bool) -> Found:
-    """Look for a way back to the newcomer, over actors that hold a lease; the last step is to a lease of its own."""
-    start = newcomer.ask.actor
-    if not state.holds(start):
+def _search(state: State, start: str, first: Iterator[Edge], *, is_plain: bool = False, is_soft: bool = False) -> Found:
+    """Look for a way back to the newcomer, over actors that count; the last step is to a lease or approval of its
+    own."""
+    if not _counts(state, start):
         return Found(None, False)
 
     def onward(actor: str) -> Iterator[Edge] | None:
-        return edges(_waits(state, actor, is_plain=is_plain)) if state.holds(actor) else None
+        if not _counts(state, actor):
+            return None
+        waits = _waits(state, actor, is_plain=is_plain)
+        pleas = _needed(state.pleas.by(actor, state.now_ms))
+        return chain(_hard(state, waits), pleas, _soft(state, waits) if is_soft else ())
 
     def is_back(edge: Edge) -> bool:
-        return edge.to.actor == start and isinstance(edge.to, Lease)
+        return edge.to.actor == start and not isinstance(edge.to, Ticket)
 
-    cycle, is_bounded = _walk(state, start, onward, edges([newcomer]), is_back)
+    cycle, is_bounded = _walk(state, start, onward, first, is_back)
     return Found(None, is_bounded) if cycle is None else _told(state, cycle)
+
+
+def _counts(state: State, actor: str) -> bool:
+    return state.holds(actor) or state.pleas.is_awaited(actor, state.now_ms)
 
 
 def _walk(
@@ -136,6 +162,8 @@ def _told(state: State, cycle: list[Edge]) -> Found:
 
 def _row(state: State, edge: Edge) -> JsonObject:
     (ask, number), to = edge
+    if isinstance(to, Needed):
+        return {"actor": ask.actor, "resource": ask.names[0], "mode": ask.mode, "askId": f"A{to.plea.seq}"}
     behind: JsonObject = {"fencingToken": to.token} if isinstance(to, Lease) else {"aheadId": f"T{to.seq}"}
     ticket: JsonObject = {} if number is None else {"ticketId": f"T{number}"}
     return {"actor": ask.actor, "resource": meeting(state, ask, to)[0], "mode": ask.mode, **behind, **ticket}
@@ -154,6 +182,12 @@ def _hard(state: State, waits: list[Wait]) -> Iterator[Edge]:
     for wait in waits:
         for lease in sorted(leases_in(state, wait.ask), key=lambda lease: lease.token):
             yield Edge(wait, lease)
+
+
+def _needed(pleas: Iterable[Plea]) -> Iterator[Edge]:
+    for plea in pleas:
+        wait = Wait(Ask(plea.actor, (plea.name,), (), plea.mode))
+        yield from (Edge(wait, Needed(plea, did)) for did in plea.awaited())
 
 
 def _soft(state: State, waits: list[Wait]) -> Iterator[Edge]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
+from verifier.approval import Approval, parse_approval, parse_approvals
 from verifier.delegation import Delegation, parse_delegations
 from verifier.entries import (
     ENTRY_TYPES,
@@ -25,6 +26,7 @@ from verifier.entries import (
     is_assigned,
     parse_leaf,
     resources_of,
+    rows_of,
 )
 from verifier.evidence import check_evidence
 from verifier.merkle import leaf_hash
@@ -41,11 +43,13 @@ _WITH_BODY = frozenset(
             "scheme.refused",
             "agent.refused",
             "apikey.refused",
+            "approval.refused",
             "announcement.refused",
             "retirement.refused",
             "disowning.refused",
             "batch.received",
             "batch.refused",
+            "rules.loaded",
         ),
     )
 )
@@ -61,7 +65,7 @@ class Judged(NamedTuple):
     with the end of its life, the idempotency key, the anchor, when it was signed; None or 0 where it could not be read.
     `asked` is the body where the leaf does not repeat it, that of a batch included; `chain` is by what a session opens,
     `is_blind` a release that names no lease id, `is_unchecked` a leaf with a name whose normal form this Python can't
-    judge.
+    judge. `given` are the approvals that come along, of each command of a batch.
     """
 
     leaf_hash: bytes
@@ -77,6 +81,7 @@ class Judged(NamedTuple):
     is_blind: bool = False
     is_unchecked: bool = False
     chain: tuple[Delegation, ...] | None = None
+    given: tuple[tuple[Approval, ...], ...] = ()
 
 
 def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
@@ -100,9 +105,10 @@ def judge(leaf_bytes: bytes, authorities: frozenset[str]) -> Judged:
     key = leaf.request["idempotencyKey"]
     asked, is_blind = _asked(leaf, leaf.request["body"])
     chain = _chain(leaf) if leaf.type == _OPENED else None
-    return Judged(
+    entry = Judged(
         *hashes, leaf, faults, signed.nonce, until_ms, key, anchor, signed.created, asked, is_blind, is_unchecked, chain
     )
+    return entry._replace(given=_given(leaf)) if '"approval' in leaf.request["body"] else entry
 
 
 def _asked(leaf: Leaf, text: str) -> tuple[JsonObject | None, bool]:
@@ -130,6 +136,23 @@ def _chain(leaf: Leaf) -> tuple[Delegation, ...] | None:
         return None if body is None else parse_delegations(body["delegations"], leaf.actor)
     except Malformed:
         return None
+
+
+def _given(leaf: Leaf) -> tuple[tuple[Approval, ...], ...]:
+    """Return the approvals in a body; none where one is not well-formed, which is a finding of the evidence."""
+    body = None if leaf.request is None else _body(leaf, leaf.request["body"])
+    if body is None:
+        return ()
+    try:
+        return tuple(map(_approvals, rows_of(body["commands"]) if "commands" in body else [body]))
+    except Malformed:
+        return ()
+
+
+def _approvals(body: JsonObject) -> tuple[Approval, ...]:
+    if "approval" in body:
+        return (parse_approval(body["approval"]),)
+    return parse_approvals(body["approvals"]) if "approvals" in body else ()
 
 
 def judge_afar(bundle: list[bytes], authorities: frozenset[str]) -> list[Judged]:

@@ -12,16 +12,19 @@ from dataclasses import fields
 from pickle import Unpickler
 from typing import BinaryIO
 
+from verifier.approval import Approval
 from verifier.entries import Leaf
 from verifier.keyring import Keyring
 from verifier.replay import (
     batch,
+    burnt,
     due,
     judged,
     once,
     people,
     relations,
     returns,
+    ruling,
     schemes,
     settle,
     signing,
@@ -31,16 +34,19 @@ from verifier.replay import (
     things,
     trust,
     under,
+    usage,
     witnessed,
 )
 from verifier.replay.audit import Audit
 from verifier.verdict import Outcome
 
 BEGIN_ANEW = "begin anew with an empty folder"
-FORMAT = 2  # higher with every change of a class that is kept; tests/verifier/test_replay_position.py notices
+FORMAT = 3  # higher with every change of a class that is kept; tests/verifier/test_replay_position.py notices
 KEPT_CLASSES = (
+    Approval,
     Leaf,
     batch.Batch,
+    burnt.Burnt,
     due.Due,
     judged.Judged,
     once.Once,
@@ -52,6 +58,7 @@ KEPT_CLASSES = (
     relations.Relations,
     returns.Due,
     returns.Returns,
+    ruling.RuleSet,
     schemes.Scheme,
     schemes.Schemes,
     settle.Call,
@@ -72,13 +79,15 @@ KEPT_CLASSES = (
     trust.Record,
     trust.Trust,
     under.Index,
+    usage.Tally,
+    usage.Usage,
     witnessed.Witnessed,
     Counter,
     deque,
 )
 _BY_NAME = {(kept.__module__, kept.__qualname__): kept for kept in KEPT_CLASSES}
 # What an audit knows beside its pins and its tree; findings are kept as plain values, the rest is found again.
-_NOT_KEPT = {"keyring", "tree", "roots", "findings", "origin", "genesis"}
+_NOT_KEPT = {"keyring", "tree", "roots", "findings", "origin", "genesis", "engine"}
 KEPT_MEMBERS = tuple(member.name for member in fields(Audit) if member.name not in _NOT_KEPT)
 _ABSENT = object()
 

@@ -24,14 +24,16 @@ def check_ledger(
     jobs: int = 1,
     folder: Path | None = None,
     progress: Progress | None = None,
+    has_rules: bool = False,
 ) -> Report:
     """Read the export file or tile directory at `path` and report.
 
     `checkpoint` is a note whose size and root are pinned; `jobs` processes check signatures; with `folder` the audit
-    goes on from where it stopped last. A file that cannot be read is a report of exit code 2; no content raises.
+    goes on from where it stopped last; `has_rules` asks rule sets again what they say. A file that cannot be read is a
+    report of exit code 2; no content raises.
     """
     try:
-        auditor = Auditor(keyring, folder=folder)
+        auditor = Auditor(keyring, folder=folder, has_rules=has_rules)
     except PositionRefused as error:
         return unreadable("ledger", str(error), "position_refused")
     except (OSError, ValueError) as error:

@@ -97,9 +97,7 @@ def _ended_by(state: State, name: str, leaf: Leaf) -> list[str]:
 def _touched(state: State, value: JsonObject) -> tuple[str, ...]:
     """Return the keys that a request names, by itself or by the id of a lease or ticket."""
     names = value.get("resources", [value["resource"]] if "resource" in value else None)
-    if isinstance(names, list):
-        return state.schemes.keys(tuple(map(str, names)))
-    keys: tuple[str, ...] = ()
+    keys = state.schemes.keys(tuple(map(str, names))) if isinstance(names, list) else ()
     if "leaseId" in value:
         lease = state.lease.get(int(str(value["leaseId"])[1:]))
         keys += () if lease is None else lease.keys

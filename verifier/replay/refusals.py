@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from verifier.entries import Leaf
+from verifier.entries import BY_RULES, Leaf
+from verifier.replay.admissions import denied_faults
 from verifier.replay.decide import Refused
 from verifier.replay.judged import Judged
 from verifier.replay.keys import refused_key_faults
@@ -23,6 +24,9 @@ _OVER = ("lease_released", "lease_expired", "lease_broken", "lease_transferred",
 _BY_ID = ("lease_unknown", "lease_not_yours", *_OVER)
 _WAY = ("lease_held", "lock_delayed", "queued")
 _TICKET = ("ticket_unknown", "ticket_not_yours", "ticket_ended")
+_UNFIT = ("name_not_allowed", "mode_not_allowed")
+_ASK = ("ask_unknown", "ask_not_yours", "ask_ended")
+_APPROVAL = ("approval_wrong", "approver_unfit", "approval_expired", "approval_used")
 # The errors that each type may carry; their numbers a leaf shows alone.
 ERRORS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -68,6 +72,33 @@ ERRORS: Mapping[str, frozenset[str]] = MappingProxyType(
             ),
             ("claim.refused", ("outside_scope", "ledger_disputed", *_TICKET, "too_many_held")),
             ("cancel.refused", ("outside_scope", *_TICKET)),
+            (
+                "admission.denied",
+                (
+                    "outside_scope",
+                    "ledger_disputed",
+                    "name_not_allowed",
+                    "mode_not_allowed",
+                    "lease_unknown",
+                    "lease_not_yours",
+                    "fence_unknown",
+                    "stale_fence",
+                    "lease_too_narrow",
+                    "lease_required",
+                    "admission_conflict",
+                    *_APPROVAL,
+                    "approval_required",
+                    *BY_RULES,
+                ),
+            ),
+            (
+                "approval.refused",
+                ("outside_scope", "ledger_disputed", *_UNFIT, "approver_unfit", "too_many_asked", "deadlock"),
+            ),
+            ("giving.refused", ("outside_scope", *_ASK, *_APPROVAL)),
+            ("declining.refused", ("outside_scope", *_ASK, "approver_unfit")),
+            ("withdrawal.refused", ("outside_scope", *_ASK)),
+            ("rules.refused", ("operator_required", "rules_out_of_turn")),
         )
     }
 )
@@ -84,6 +115,7 @@ _CODES: Mapping[str, str] = MappingProxyType(
         "cycle": "cycle_wrong",
         "acquireOrder": "cycle_wrong",
         "searchBounded": "cycle_wrong",
+        "currentToken": "conflict_wrong",
         "ahead": "ahead_wrong",
         "delayUntilMs": "delay_wrong",
         "ticketId": "citation_wrong",
@@ -99,6 +131,8 @@ def refusal_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
     wanted = wanted_by(state, leaf, entry)
     if leaf.entry_type.name in _OF_KEYS:
         yield from refused_key_faults(state, entry.asked)
+    if leaf.action == "coordination.admit":
+        yield from denied_faults(state, leaf, entry)
     yield from told_faults(state, leaf, wanted)
     if not isinstance(wanted, Refused) or wanted.error != leaf.text("error"):
         return

@@ -6,19 +6,19 @@ Source: docs/protocol.md 17.5, 12.5 to 12.9, 9, 17.9, 18.3, 18.4, 23.3, 23.5, 28
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 from verifier.entries import PARAMETER_DEFAULTS, Leaf
-from verifier.replay import ends, handover, keys, leases, sessions, setting, tickets
+from verifier.replay import ends, rules, sessions, setting, tickets
+from verifier.replay.admissions import allowed_faults
+from verifier.replay.approvals import answered_faults
 from verifier.replay.authority import authority_faults, scope_faults
 from verifier.replay.batch import Batch
+from verifier.replay.by_leaf import BY_LEAF
 from verifier.replay.due import Due
 from verifier.replay.judged import Judged, texts
 from verifier.replay.once import Spent
 from verifier.replay.overdue import end_delays, overdue_faults
 from verifier.replay.people import People
-from verifier.replay.refusals import ERRORS, refusal_faults, repeat_faults
+from verifier.replay.refusals import ERRORS, refusal_faults
 from verifier.replay.rehearsal import batch_refused_faults
 from verifier.replay.returns import Returns, removal
 from verifier.replay.roles import role_faults
@@ -26,38 +26,6 @@ from verifier.replay.settle import Call, Line
 from verifier.replay.starts import Starts
 from verifier.replay.state import State
 from verifier.replay.things import Faults
-
-# What needs nothing but the leaf.
-_RULES: Mapping[str, Callable[[State, Leaf], Faults]] = MappingProxyType(
-    {
-        "lease.granted": leases.granted_faults,
-        "lease.extended": ends.prolonged_faults,
-        "lease.renewed": ends.prolonged_faults,
-        "lease.expired": ends.expired_faults,
-        "lease.claimed": tickets.claimed_faults,
-        "lease.changed": leases.changed_faults,
-        "lease.transferred": handover.transferred_faults,
-        "lease.broken": ends.broken_faults,
-        "transfer.offered": handover.offered_faults,
-        "release.repeated": repeat_faults,
-        "break.repeated": repeat_faults,
-        "wait.polled": tickets.polled_faults,
-        "wait.cancelled": tickets.cancelled_faults,
-        "wait.offered": tickets.offered_faults,
-        "wait.reserved": tickets.reserved_faults,
-        "wait.resumed": tickets.resumed_faults,
-        "operator.added": role_faults,
-        "agent.added": role_faults,
-        "apikey.issued": role_faults,
-        "apikey.revoked": role_faults,
-        "session.seen": sessions.idle_faults,
-        "closing.repeated": sessions.repeated_faults,
-        "ledger.opened": keys.opening_faults,
-        "key.announced": keys.key_faults,
-        "key.retired": keys.key_faults,
-        "key.compromised": keys.key_faults,
-    }
-)
 
 
 class Relations:
@@ -135,6 +103,7 @@ class Relations:
         state, people = self.state, self.state.people
         if people.sessions:
             people.forget(state.now_ms)
+        state.pleas.forget(state.now_ms)
         if leaf.action != "session.open":  # who opens one is new here
             yield from authority_faults(state, leaf)
         if leaf.batch is None:
@@ -166,7 +135,7 @@ class Relations:
         yield call.code, f"the entry before calls for {call.entry} of T{call.ticket.seq} right after it (23.5, 23.8)"
 
     def _decision_faults(self, name: str, leaf: Leaf, entry: Judged) -> Faults:
-        rule = _RULES.get(name)
+        rule = BY_LEAF.get(name)
         if rule is not None:
             yield from rule(self.state, leaf)
         elif name in ERRORS:
@@ -186,6 +155,12 @@ class Relations:
                 yield from tickets.queued_faults(state, leaf, entry.nonce or "")
             case "scheme.set":
                 yield from setting.set_faults(state, leaf, entry.asked)
+            case "admission.allowed":
+                yield from allowed_faults(state, leaf, entry)
+            case "approval.given" | "approval.declined" | "approval.withdrawn":
+                yield from answered_faults(state, leaf, entry)
+            case "rules.loaded":
+                yield from rules.loaded_faults(state, leaf, entry.asked)
             case "session.opened":
                 yield from sessions.opened_faults(state, leaf, entry)
             case "batch.received":

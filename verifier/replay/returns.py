@@ -49,6 +49,8 @@ class Returns:
         tickets = sorted(ticket.seq for did in everybody for ticket in state.tickets_of.get(did, ()))
         leases = sorted(lease.seq for did in everybody for lease in state.leases_of.get(did, ()))
         self.cause_seq, self._time_ms = cause_seq, state.now_ms
+        for did in everybody.keys() - {session.did for session in ended}:
+            state.pleas.dismiss(did, cause_seq, state.now_ms)
         self._due.extend(Due("session.ended", session.opened_seq) for session in ended)
         self._due.extend(Due("wait.removed", number) for number in tickets)
         self._due.extend(Due("lease.returned", number) for number in leases)

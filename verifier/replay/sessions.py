@@ -205,7 +205,9 @@ def ended_faults(state: State, leaf: Leaf, returns: Returns) -> Faults:
         yield "trust_wrong", f"trust is not {rows or 'unchanged'} (25)"
     yield from _count_faults(state, leaf)
     state.people.end(session, leaf.seq)
-    if not is_revoked:
+    if is_revoked:
+        state.pleas.dismiss(session.did, leaf.seq, state.now_ms)
+    else:
         returns.begin(leaf.seq, (session.did,))
 
 

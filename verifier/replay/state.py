@@ -12,13 +12,17 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from verifier.entries import PARAMETER_DEFAULTS
+from verifier.replay.burnt import Burnt
 from verifier.replay.people import People, operators
+from verifier.replay.pleas import Pleas
+from verifier.replay.ruling import Claim, RuleSet
 from verifier.replay.schemes import Schemes
 from verifier.replay.signing import Keys
 from verifier.replay.stampede import Edge, Stampede
 from verifier.replay.things import Ask, Delay, Ended, Endings, Lease, Ticket
 from verifier.replay.trust import Trust
 from verifier.replay.under import Index, drop
+from verifier.replay.usage import Usage
 
 Thing: TypeAlias = Lease | Delay | Ticket
 
@@ -35,6 +39,11 @@ class State:
         self.schemes = Schemes(numbers)
         self.stampede = Stampede(numbers)
         self.trust = Trust(numbers)
+        self.usage = Usage()
+        self.burnt = Burnt()
+        self.pleas = Pleas()
+        self.rule_set: RuleSet | None = None
+        self.claims: list[Claim] = []  # of the entry looked at, until somebody takes them
         self.endings = Endings()
         self.lease: dict[int, Lease] = {}
         self.ticket: dict[int, Ticket] = {}

@@ -58,6 +58,10 @@ class Trust:
                 rows.append(_moved(did, record, -change, seq))
         return rows
 
+    def of(self, did: str) -> int:
+        record = self._of.get(did)
+        return self._numbers["trustStart"] if record is None else record.trust
+
     def recall(self, did: str) -> tuple[int, int | None, int, int] | None:
         """Return all that is known of a principal, None for nothing."""
         record = self._of.get(did)

@@ -6,6 +6,8 @@ Source: docs/protocol.md 7.4 to 7.14, 10, 23, 26.3, 27.
 from __future__ import annotations
 
 from verifier.entries import Leaf
+from verifier.replay.admissions import denied_by
+from verifier.replay.approvals import answer_wanted, ask_wanted
 from verifier.replay.authority import is_outside_scope
 from verifier.replay.decide import (
     Refused,
@@ -24,6 +26,7 @@ from verifier.replay.judged import Judged
 from verifier.replay.keys import KEY_ACTIONS, key_error
 from verifier.replay.leases import change_way
 from verifier.replay.roles import due_error
+from verifier.replay.rules import loading_error
 from verifier.replay.sessions import closing_error
 from verifier.replay.setting import is_busy
 from verifier.replay.state import State
@@ -58,6 +61,12 @@ def wanted_by(state: State, leaf: Leaf, entry: Judged) -> object:
             return _claim(state, leaf)
         case "cancel.refused":
             return late_ticket(state, leaf.actor, _ticket_seq(leaf))
+        case "admission.denied":
+            return denied_by(state, leaf, entry)
+        case "approval.refused":
+            return ask_wanted(state, leaf, asked)
+        case "giving.refused" | "declining.refused" | "withdrawal.refused":
+            return answer_wanted(state, leaf, entry)
         case "beat.refused":
             return Refused("session_required") if leaf.actor not in state.people.sessions else None
     error = _role_error(state, leaf, asked)
@@ -67,6 +76,8 @@ def wanted_by(state: State, leaf: Leaf, entry: Judged) -> object:
 def _role_error(state: State, leaf: Leaf, asked: JsonObject) -> str | None:
     if leaf.action == "session.close":
         return closing_error(state, leaf)
+    if leaf.action == "rules.load":
+        return loading_error(state, leaf)
     return key_error(state, leaf) if leaf.action in KEY_ACTIONS else due_error(state, leaf, asked)
 
 

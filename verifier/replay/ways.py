@@ -49,8 +49,11 @@ def others(state: State, index: Index[_Thing], ask: Ask) -> Iterator[_Thing]:
             yield thing
 
 
-def meeting(state: State, ask: Ask, thing: Lease | Ticket) -> tuple[str, str]:
-    """Return the least name asked for that excludes the thing, and the thing's least name that overlaps that."""
+def meeting(state: State, ask: Ask, thing: Lease | Ticket, *, is_any_mode: bool = False) -> tuple[str, str]:
+    """Return the least name asked for that excludes the thing, and the thing's least name that overlaps that.
+
+    `is_any_mode` asks for the least that overlaps it, however they share.
+    """
     if ask.keys[0] == thing.keys[0] and len(thing.keys) == 1:
         return ask.names[0], thing.names[0]
     names: Index[str] = Index()
@@ -59,7 +62,7 @@ def meeting(state: State, ask: Ask, thing: Lease | Ticket) -> tuple[str, str]:
     met = (
         (name, min(names.near(key), default=None))
         for name, key in zip(ask.names, ask.keys, strict=True)
-        if not may_share(state.schemes.class_of(key), ask.mode, thing.mode)
+        if is_any_mode or not may_share(state.schemes.class_of(key), ask.mode, thing.mode)
     )
     return next(((name, other) for name, other in met if other is not None), ("", ""))
 

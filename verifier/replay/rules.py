@@ -1,0 +1,81 @@
+"""The rules in force: which set an operator loaded, and whether a ruling is by that set and fits what was decided.
+
+What the set itself says of a question is for its engine (cedar.py), where the reader wants that and has it.
+Source: docs/protocol.md 39, 40.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from verifier.entries import ZERO_HASH, Leaf
+from verifier.replay.ruling import Claim, RuleSet, Ruling, error_of
+from verifier.replay.state import State
+from verifier.replay.things import Faults
+from verifier.rules import Question
+from verifier.wire import JsonObject, JsonValue
+
+_OUT_OF_TURN = "rule sets are numbered without a gap, from 1 (39.2)"
+
+
+class InForce(NamedTuple):
+    """What entries say of the rules in force."""
+
+    version: int
+    digest: str
+    mode: str
+
+
+def loaded_faults(state: State, leaf: Leaf, asked: JsonObject | None) -> Faults:
+    """`rules.loaded`: the next version; then the text that was signed is in force. Its digest is the leaf's to show."""
+    if leaf.number("rulesVersion") != next_version(state):
+        yield "rules_out_of_turn", _OUT_OF_TURN
+    text = "" if asked is None else str(asked["rules"])
+    state.rule_set = RuleSet(
+        leaf.number("rulesVersion"), leaf.text("digest"), text, leaf.text("rulesMode"), leaf.seq, leaf.number("count")
+    )
+    state.claims.append(Claim(state.rule_set, leaf.text("engine")))
+
+
+def loading_error(state: State, leaf: Leaf) -> str | None:
+    """Return the refusal that `rules.load` calls for."""
+    if leaf.actor not in state.people.operators:
+        return "operator_required"
+    return None if leaf.number("rulesVersion") == next_version(state) else "rules_out_of_turn"
+
+
+def next_version(state: State) -> int:
+    return 1 if state.rule_set is None else state.rule_set.version + 1
+
+
+def digest_in_force(state: State) -> str:
+    """Return the digest that approvals have to name: zeros while there are no rules."""
+    return ZERO_HASH if state.rule_set is None else state.rule_set.digest
+
+
+def ruling_faults(state: State, stated: JsonValue, question: Question) -> Faults:
+    """Is the member `rules` of an admission by the set in force? Then its engine may be asked whether it is right."""
+    rule_set = state.rule_set
+    if rule_set is None or not isinstance(stated, dict):
+        if rule_set is not None or stated is not None:
+            yield "rules_wrong", "rules are there exactly when a set was loaded before (40.4)"
+        return
+    wanted = InForce(rule_set.version, rule_set.digest, rule_set.mode)
+    if tuple(stated.get(name) for name in InForce._fields) != wanted:
+        yield "rules_wrong", f"rules are not version {wanted.version} in mode {wanted.mode}, the set in force (40.4)"
+    state.claims.append(Claim(rule_set, str(stated.get("engine")), question, _ruling(stated)))
+
+
+def denial_by(state: State, stated: JsonValue) -> str:
+    """Return the denial that the member `rules` calls for, "" for none. A set that only looks on denies nothing."""
+    if state.rule_set is None or state.rule_set.mode != "enforce" or not isinstance(stated, dict):
+        return ""
+    return error_of(_ruling(stated))
+
+
+def _ruling(stated: JsonObject) -> Ruling:
+    return Ruling(str(stated.get("decision")), _texts(stated.get("matched")), _texts(stated.get("obligations")))
+
+
+def _texts(value: JsonValue) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
