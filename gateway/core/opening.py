@@ -30,7 +30,7 @@ from gateway.core.state import (
 )
 from verifier.wire import JsonObject
 
-RULES = 4
+RULES = 5
 Cause = Literal["start", "recovery"]
 
 

@@ -31,7 +31,7 @@ def test_entry_0_fixes_everything_that_decisions_depend_on() -> None:
     assert (leaf.type, leaf.seq, leaf.epoch, leaf.time_ms) == ("tallystick/ledger.opened/1", 0, 0, OPENED_MS)
     assert (leaf.prev, leaf.genesis, leaf.actor) == (bytes(32), bytes(32), "gateway")
     assert own_members(leaf) == {
-        "rules": 4,
+        "rules": 5,
         "root": opening.root,
         "keys": list(opening.keys),
         "operators": [did_of("op")],
