@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "cedarpy"
 INSTALL = "pip install 'tallystick[rules]'"
+# Each operator is two levels. The engine stops at what is left of its stack, so somewhere else on another machine; far
+# below that, every machine has the same answer.
+DEPTH_MAX = 128
+DEEP = "a condition has more than some 60 operators inside each other; make two policies of it"
 ANSWERS_MAX = 16_384  # kept for one rule set: a few MiB
 _TYPES: Mapping[str, type] = {"Long": int, "String": str}
 _CONTEXT_TYPES = {name: _TYPES[kind] for name, kind in CONTEXT}
@@ -77,11 +81,30 @@ def read_policies(text: str) -> list[Policy]:
     fault = misplaced(text)
     if fault is not None:
         raise ValueError(f"line {fault.line}: {fault.text}")
-    read = json.loads(cedarpy.policies_to_json_str(text))
+    try:
+        read = json.loads(cedarpy.policies_to_json_str(text))
+    except RecursionError as error:
+        raise ValueError(DEEP) from error
     if read["templates"] or read["templateLinks"]:
         raise ValueError("a policy with a slot such as ?principal is no rule by itself")
     trees = read["staticPolicies"]
+    if any(_depth(tree) > DEPTH_MAX for tree in trees.values()):
+        raise ValueError(DEEP)
     return [_policy(trees[f"policy{at}"]) for at in range(len(trees))]
+
+
+def _depth(tree: JsonValue) -> int:
+    """Return how deep objects and lists lie in each other, without descending by calls."""
+    depth, level = 0, [tree]
+    while level:
+        level = [
+            inner
+            for node in level
+            if isinstance(node, dict | list)
+            for inner in (node.values() if isinstance(node, dict) else node)
+        ]
+        depth += 1
+    return depth
 
 
 def _policy(tree: JsonObject) -> Policy:
@@ -150,14 +173,14 @@ class Rules:
         """Return all of a question that this set can see."""
         seen, facts = self.sight, _facts(one)
         names = seen.facts if not seen.sees_context else tuple(sorted({*seen.facts, *_CONTEXT_TYPES}))
-        parts: list[Fact | bool] = [str(_at(one.request["action"], "id"))]
+        parts: list[object] = [str(_at(one.request["action"], "id"))]
         parts += [seen.side(name, facts[name]) if not seen.sees_context else facts[name] for name in names]
         for party in PARTIES:
             uid, parents, texts = _party(one, party)
             if party in seen.is_whole:
-                parts += [*uid, *texts, *(text for parent in parents for text in parent), len(parents)]
+                parts += [uid, *parents, *texts, len(parents)]
             else:
-                parts += place(uid, parents, seen.near[party])
+                parts.append(place(uid, parents, seen.near[party]))
         return tuple(parts)
 
 

@@ -19,11 +19,19 @@ from verifier.wire import JsonObject, JsonValue
 
 Uid: TypeAlias = tuple[str, str]
 Fact: TypeAlias = int | str
-Key: TypeAlias = tuple[Fact | bool, ...]
+Key: TypeAlias = tuple[object, ...]
 
 PARTIES = ("principal", "resource")
 _ORDER = ("<", "<=", ">", ">=")
 _SAME = ("==", "!=")
+
+
+class Named(NamedTuple):
+    """An entity that a policy names: the variable it is compared with, "" where that is none, and whether by `in`."""
+
+    variable: str
+    uid: Uid
+    is_in: bool = False
 
 
 class Sight(NamedTuple):
@@ -40,12 +48,12 @@ class Sight(NamedTuple):
     near: Mapping[str, tuple[Uid, ...]]
     is_whole: frozenset[str]
     sees_context: bool
-    literals: tuple[tuple[str, Uid], ...]
-    """Every entity that is named, with the variable it is compared with, or "" where that is none."""
+    named: tuple[Named, ...]
+    """Every entity that is named, in order."""
     asked: tuple[tuple[str, str], ...]
     """Every attribute that a `has` asks for, with its variable."""
-    compared: Mapping[str, frozenset[str]]
-    """The texts that each fact is compared with, whether its value counts elsewhere or not."""
+    compared: Mapping[str, frozenset[Fact]]
+    """The numbers and texts that each fact is compared with, whether its value counts elsewhere or not."""
 
     def side(self, name: str, value: Fact) -> Fact | bool:
         """Return all that this set can tell of a fact's value."""
@@ -86,7 +94,7 @@ class _Seen:
         self._whole: set[str] = set()
         self._near: dict[str, set[Uid]] = {party: set() for party in PARTIES}
         self._all_of: set[str] = set()  # variables
-        self._literals: list[tuple[str, Uid]] = []
+        self._named: list[Named] = []
         self._asked: list[tuple[str, str]] = []
 
     def sight(self) -> Sight:
@@ -97,9 +105,12 @@ class _Seen:
             near={party: tuple(sorted(found)) for party, found in self._near.items()},
             is_whole=frozenset(self._all_of & set(PARTIES)),
             sees_context="context" in self._all_of,
-            literals=tuple(self._literals),
+            named=tuple(self._named),
             asked=tuple(self._asked),
-            compared={name: frozenset(found) for name, found in self._texts.items()},
+            compared={
+                name: frozenset[Fact](self._texts.get(name, set())) | self._numbers.get(name, set())
+                for name in {*self._texts, *self._numbers}
+            },
         )
 
     def scope(self, policy: JsonObject) -> None:
@@ -109,8 +120,9 @@ class _Seen:
             uids = _uids_below(part)
             if not isinstance(part, dict) or part.get("op") not in ("All", "==", "in", "is"):
                 self._all_of |= {variable, *PARTIES}
+            is_in = isinstance(part, dict) and (part.get("op") == "in" or "in" in part)
             for uid in uids:
-                self._beside(variable, uid)
+                self._beside(Named(variable, uid, is_in))
 
     def see(self, node: JsonValue) -> None:
         """Take in an expression, or anything that holds some."""
@@ -125,11 +137,11 @@ class _Seen:
         for item in node.values():
             self.see(item)
 
-    def _beside(self, variable: str, uid: Uid) -> None:
+    def _beside(self, named: Named) -> None:
         """A variable is compared with an entity; what action is asked for counts anyway."""
-        self._literals.append((variable, uid))
-        if variable in self._near:
-            self._near[variable].add(uid)
+        self._named.append(named)
+        if named.variable in self._near:
+            self._near[named.variable].add(named.uid)
 
     # -- shapes: each says whether a node is one of its kind, and takes it in then ------------------------------------
 
@@ -160,11 +172,12 @@ class _Seen:
         return False
 
     def _has(self, node: JsonObject) -> bool:
-        """Every attribute is always there, so asking whether it is tells nothing."""
-        asked = node.get("has")
+        """Every attribute is always there, so asking whether it is tells nothing; and there are no tags."""
+        asked = node.get("has", node.get("hasTag"))
         if len(node) != 1 or not isinstance(asked, dict):
             return False
-        variable, attribute = _var(asked.get("left")), asked.get("attr")
+        variable = _var(asked.get("left"))
+        attribute = asked.get("attr") if "has" in node else "tags"
         if variable is None or not isinstance(attribute, str):
             return False
         self._asked.append((variable, attribute))
@@ -174,14 +187,14 @@ class _Seen:
         """A variable beside literal entities; `is` asks for the type, which is always the same."""
         if len(node) == 1 and isinstance(asked := node.get("is"), dict) and (variable := _var(asked.get("left"))):
             for uid in _uids_below(asked.get("in")):
-                self._beside(variable, uid)
+                self._beside(Named(variable, uid, True))
             return True
         pairs = (*_pairs(node, _SAME), *_pairs(node, ("in",))[:1])  # `in` has a left and a right
-        for _, left, right in pairs:
+        for operator, left, right in pairs:
             variable, uids = _var(left), _entities(right)
             if variable in ("principal", "action", "resource") and uids is not None:
                 for uid in uids:
-                    self._beside(variable, uid)
+                    self._beside(Named(variable, uid, operator == "in"))
                 return True
         return False
 
@@ -191,7 +204,7 @@ class _Seen:
             return False
         value = node["Value"]
         for uid in _uids_below(value):
-            self._literals.append(("", uid))
+            self._named.append(Named("", uid))
             self._all_of |= set(PARTIES)
         return not isinstance(value, dict | list)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from verifier.rules import NESTING_MAX
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|\s+|[A-Za-z_]\w*|.', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|\s+|\w+|.', re.DOTALL)
 
 
 class Statement(NamedTuple):
