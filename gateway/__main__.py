@@ -42,6 +42,9 @@ COMMANDS: Mapping[str, Command] = {
     "apikey": Command("issue, revoke and list API keys", "client", "gateway.client.commands:main", True),
     "join": Command("make an agent's profile for a gateway", "client", "gateway.client.commands:main", True),
     "lease": Command("take, renew, release, hand over, list leases", "client", "gateway.client.commands:main", True),
+    "admit": Command("ask whether one act may be done now", "client", "gateway.client.commands:main", True),
+    "approve": Command("say yes or no to another's act", "client", "gateway.client.commands:main", True),
+    "usage": Command("see how much was admitted", "client", "gateway.client.commands:main", True),
     "receipt": Command(
         "show, upgrade, export a receipt; its private texts", "client", "gateway.client.commands:main", True
     ),

@@ -7,17 +7,23 @@ async with Agent.open() as agent:
         ...
 """
 
-from gateway.client.agent import TTL_MS_DEFAULT, Agent, SeenLease
-from gateway.client.batch import Outcome, acquiring, releasing, renewing
+from gateway.client.admission import Admission, Ask
+from gateway.client.agent import TTL_MS_DEFAULT, Agent
+from gateway.client.approval import Act, SignedApproval, approve, open_approval
+from gateway.client.batch import Outcome, acquiring, admitting, releasing, renewing
 from gateway.client.delegation import SignedDelegation, open_delegation
 from gateway.client.errors import (
+    AdmissionDenied,
     AlreadyWaiting,
     AnswerRefused,
+    ApprovalRefused,
+    AskEnded,
     BatchRefused,
     ClientError,
     ClockWrong,
     Deadlock,
     Fenced,
+    FenceStale,
     HeldHere,
     HoldExceeded,
     InTheWay,
@@ -30,12 +36,14 @@ from gateway.client.errors import (
     LeaseTransferred,
     LedgerBehind,
     LockDelayed,
+    NotApproved,
     NotEnrolled,
     ProfileError,
     Queued,
     QueueFull,
     Refused,
     RequestRejected,
+    RulesDenied,
     SessionEnded,
     SessionRefused,
     SplitView,
@@ -48,6 +56,7 @@ from gateway.client.errors import (
     Waits,
 )
 from gateway.client.fence import Answer, FenceGuard, Permit, SignedWrite, answer_challenge, sign_write
+from gateway.client.holdings import SeenLease
 from gateway.client.lease import HeldLease
 from gateway.client.line import Ticket
 from gateway.client.private import Private, erase_private, save_private
@@ -59,16 +68,23 @@ from gateway.client.trust import Grant
 
 __all__ = [
     "TTL_MS_DEFAULT",
+    "Act",
     "Address",
+    "Admission",
+    "AdmissionDenied",
     "Agent",
     "AlreadyWaiting",
     "Answer",
     "AnswerRefused",
+    "ApprovalRefused",
+    "Ask",
+    "AskEnded",
     "BatchRefused",
     "ClientError",
     "ClockWrong",
     "Deadlock",
     "FenceGuard",
+    "FenceStale",
     "Fenced",
     "Grant",
     "HeldHere",
@@ -84,6 +100,7 @@ __all__ = [
     "LeaseTransferred",
     "LedgerBehind",
     "LockDelayed",
+    "NotApproved",
     "NotEnrolled",
     "Outcome",
     "Permit",
@@ -94,10 +111,12 @@ __all__ = [
     "Queued",
     "Refused",
     "RequestRejected",
+    "RulesDenied",
     "SeenLease",
     "Session",
     "SessionEnded",
     "SessionRefused",
+    "SignedApproval",
     "SignedDelegation",
     "SignedWrite",
     "SplitView",
@@ -112,8 +131,11 @@ __all__ = [
     "VerifiedReceipt",
     "Waits",
     "acquiring",
+    "admitting",
     "answer_challenge",
+    "approve",
     "erase_private",
+    "open_approval",
     "open_delegation",
     "open_profile",
     "open_receipt",

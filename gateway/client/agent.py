@@ -15,13 +15,14 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Literal, overload
 from urllib.parse import quote
 
 from gateway.actions import ACTIONS
+from gateway.client.admitting import MODE_DEFAULT, Admitting
 from gateway.client.batch import Outcome
 from gateway.client.caller import RETRY_MS, Caller, Decided, OnSilence
 from gateway.client.clock import Clock, SystemClock
@@ -39,9 +40,10 @@ from gateway.client.errors import (
     refusal_of,
 )
 from gateway.client.history import is_extension
+from gateway.client.holdings import Tokened
 from gateway.client.lease import HeldLease, OnGrant, OnLost
 from gateway.client.line import OnWait, Ticket, Wish, answer_to_claim, queued, undo, wait_in_line
-from gateway.client.office import Office, rows_in
+from gateway.client.office import rows_in
 from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.score import TrustChange, changes
@@ -68,30 +70,11 @@ PROOF_PERIOD_MS = 60_000
 WAIT_PATH = ACTIONS["coordination.wait"].path
 LEASES_PATH = ACTIONS["lease.list"].path
 RECEIPT_PATH = ACTIONS["receipt.get"].path
-MODE_DEFAULT = "write"
 _QUEUED, _ADDED = full_type("wait.queued"), full_type("agent.added")
 _log = logging.getLogger("tallystick.client")
 
 
-class Tokened(Protocol):
-    """What names a lease and the token it was last seen with: a Grant, a HeldLease, a SeenLease."""
-
-    @property
-    def lease_id(self) -> str: ...
-
-    @property
-    def fencing_token(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SeenLease:
-    """Somebody's lease as an operator has seen it, in a view or in a refusal."""
-
-    lease_id: str
-    fencing_token: int
-
-
-class Agent(Office):
+class Agent(Admitting):
     """One key at one gateway; an async context manager. Any number of tasks of its event loop may use it."""
 
     def __init__(
@@ -391,7 +374,7 @@ class Agent(Office):
         """Return a signed statement that lets the key `subject` act for this one; nothing is sent.
 
         An agent lets a session act; an operator a session, or with `may_delegate` an agent, whose sessions then act for
-        the operator within it. `verbs` of "lease" and "transfer" (both), `resources` (None: every name).
+        the operator within it. `verbs` of "lease", "transfer" and "admit" (all), `resources` (None: every name).
         """
         now_ms = self.clock.wall_ms() if self._caller is None else self._caller.ledger_now_ms
         scope = _scope(verbs, resources, parent)

@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway.client.admission import Admission
+from gateway.client.approval import SignedApproval, digest_of_arguments, rows_of_approvals
 from gateway.client.errors import AnswerRefused, Refused, refusal_of
+from gateway.client.holdings import Tokened
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.transport import REPLY_BYTES_MAX
 from gateway.client.trust import Grant
@@ -22,7 +25,7 @@ from verifier.envelope import PAYLOAD_TYPE
 from verifier.proof import Proof, encode_proof
 from verifier.wire import JsonObject, JsonValue, Malformed, decode_base64, encode_canonical, parse_json
 
-_RECEIVED = full_type("batch.received")
+_RECEIVED, _ALLOWED = full_type("batch.received"), full_type("admission.allowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,11 @@ class Outcome:
     def grant(self) -> Grant | None:
         """The lease as it is held now, for a command that took or renewed one."""
         return Grant(self.receipt, self.sent_ms) if self.receipt.type in HOLDING else None
+
+    @property
+    def admission(self) -> Admission | None:
+        """What may be done, for a command that asked for it."""
+        return Admission(self.receipt, self.sent_ms) if self.receipt.type == _ALLOWED else None
 
     @property
     def refused(self) -> Refused | None:
@@ -77,6 +85,26 @@ def releasing(
     """Return the command that gives a lease back."""
     named: JsonObject = {} if lease_id is None else {"leaseId": lease_id}
     return {"action": "lease.release", **_names(resources), **named, **_why(reason_digest)}
+
+
+def admitting(
+    operation: str,
+    resources: str | Sequence[str],
+    *,
+    mode: str | None = None,
+    arguments: bytes | None = None,
+    arguments_digest: str | None = None,
+    cost: int = 0,
+    lease: Tokened | None = None,
+    approvals: Sequence[SignedApproval] = (),
+) -> JsonObject:
+    """Return the command that asks whether one act may be done; a lease of the same batch has no token to name yet."""
+    held: JsonObject = {} if lease is None else {"leaseId": lease.lease_id, "fencingToken": lease.fencing_token}
+    return {
+        "action": "coordination.admit", "operation": operation, **_names(resources), **_options(mode, None),
+        "argumentsDigest": digest_of_arguments(arguments, arguments_digest), **({} if cost == 0 else {"cost": cost}),
+        **held, **rows_of_approvals(approvals),
+    }  # fmt: skip
 
 
 def _names(resources: str | Sequence[str]) -> JsonObject:

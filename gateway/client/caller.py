@@ -40,6 +40,7 @@ from gateway.client.errors import (
     Unreachable,
     refusal_of,
 )
+from gateway.client.holdings import Holdings
 from gateway.client.presence import Presence
 from gateway.client.profile import KEYS_PATH, Profile, refreshed
 from gateway.client.receipts import (
@@ -175,6 +176,7 @@ class Caller:
         self.jitter = jitter
         self.seen: Seen = profile.open_seen() if seen is None else seen
         self.presence: Presence | None = None
+        self.holdings = Holdings()
         self._transport = transport
         self._skew_ms = 0
 
@@ -206,6 +208,7 @@ class Caller:
                 lambda timeout_ms: self._attempt(call, timeout_ms), until_ms, attempt_ms=attempt_ms
             )
         self._note_entry(receipt, call)
+        self.holdings.note(receipt, call.sent_ms)
         return Decided(receipt, call.sent_ms)
 
     async def submit(
@@ -221,6 +224,8 @@ class Caller:
         self._note_entry(receipts[-1], call)
         if receipts[0].leaf.batch is None:
             raise refusal_of(receipts[0])
+        for receipt in receipts:
+            self.holdings.note(receipt, call.sent_ms)
         return tuple(Decided(receipt, call.sent_ms) for receipt in receipts)
 
     async def enrol(self, token: str, members: JsonObject, *, until_ms: int | None = None) -> VerifiedReceipt:

@@ -1,4 +1,4 @@
-"""The client's commands: `tallystick join | lease | receipt | wait | run | scheme | trust` and those of operators.
+"""The client's commands: `tallystick join | lease | admit | approve | receipt | wait | run | …` and those of operators.
 
 Thin: arguments in, one verb of the agent, words or JSON out. What is in the way goes to standard error with what to do
 next; with --json the outcome, good or bad, is one line on standard output. The larger ones have files of their own.
@@ -11,7 +11,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT
+from gateway.client.admit_commands import admit_parser, usage_parser
+from gateway.client.admitting import MODE_DEFAULT
+from gateway.client.agent import TTL_MS_DEFAULT
+from gateway.client.approve_commands import approve_parser
 from gateway.client.exits import DONE
 from gateway.client.join import join, read_root
 from gateway.client.lease_commands import lease_parser
@@ -126,6 +129,9 @@ async def _run(arguments: argparse.Namespace) -> int:
 _COMMANDS: Mapping[str, Callable[[], tuple[argparse.ArgumentParser, Handler]]] = {
     "join": _join_parser,
     "lease": lease_parser,
+    "admit": admit_parser,
+    "approve": approve_parser,
+    "usage": usage_parser,
     "receipt": receipt_parser,
     "wait": wait_parser,
     "wait claim": claim_parser,

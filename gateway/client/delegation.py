@@ -29,7 +29,7 @@ BACKDATE_MS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is lent: verbs of "lease" and "transfer", and names (None: every name that the signer itself may use)."""
+    """What is lent: verbs of "admit", "lease" and "transfer", and names (None: all that the signer itself may use)."""
 
     verbs: tuple[str, ...] = VERBS
     resources: tuple[str, ...] | None = None

@@ -12,7 +12,8 @@
 
 Of the refusals these ask for something different to be done next: InTheWay (LeaseHeld, LockDelayed, Queued, QueueFull:
 wait), Deadlock (give something back), TicketEnded and AlreadyWaiting (the place in line), HoldExceeded (let go in
-time), TokenStale (look again), LeaseEnded (LeaseBroken, LeaseTransferred, LeaseChanged: it is gone).
+time), TokenStale (look again), LeaseEnded (LeaseBroken, LeaseTransferred, LeaseChanged: it is gone), AdmissionDenied
+(FenceStale: stop; ApprovalRefused: get one; RulesDenied: it may not be done), AskEnded. NotApproved: nobody approved.
 
 Texts of a RequestRejected are the gateway's bare word (nobody signs a problem document); they are shown, never trusted.
 """
@@ -188,7 +189,7 @@ class _HeldByOthers(InTheWay):
 
     @property
     def resource(self) -> str:
-        return str(self.conflict.get("resource"))
+        return str(self.conflict["resource"]) if "resource" in self.conflict else super().resource
 
     @property
     def expires_at_ms(self) -> int:
@@ -205,7 +206,8 @@ class Waits:
     """One row of a cycle: `actor` waits for `resource` in `mode`.
 
     It waits for the lease with `fencing_token`, which the actor of the next row holds, or behind the ticket `ahead_id`
-    of that actor. `ticket_id` when the wait is a ticket. The last row's next is the first.
+    of that actor, or for that actor's approval, which it asked for with `ask_id`. `ticket_id` when the wait is a
+    ticket. The last row's next is the first.
     """
 
     actor: str
@@ -214,6 +216,7 @@ class Waits:
     fencing_token: int | None
     ticket_id: str | None
     ahead_id: str | None
+    ask_id: str | None = None
 
 
 class Deadlock(_HeldByOthers):
@@ -313,6 +316,52 @@ class LeaseReturned(LeaseEnded):
     """The lease was given back because its holder's session, or its holder, came to an end: entry `ended_seq`."""
 
 
+class AdmissionDenied(Refused):
+    """The act may not be done. Nothing of it was done or counted, and the receipt proves that it was denied.
+
+    `holder`, `holder_name` and `conflict` are those of a lease in the way ("", None and {} when none is),
+    `current_token` is the highest live fencing token that the act meets, or None.
+    """
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        leaf = receipt.leaf
+        self.operation = leaf.text("operation")
+        self.holder = leaf.text("holder")
+        self.holder_name = leaf.text("holderName") or None
+        self.conflict = _object(leaf.value.get("conflict"))
+        self.current_token = leaf.number("currentToken") if "currentToken" in leaf.value else None
+
+
+class FenceStale(AdmissionDenied):
+    """The lease that the act was to be done under is over, or was never given: stop what relied on it.
+
+    `ended_seq` is the entry that ended it, where the ledger remembers that.
+    """
+
+
+class ApprovalRefused(AdmissionDenied):
+    """An approval is missing, is for something else, is over, was used, or is of somebody who may not approve."""
+
+
+class RulesDenied(AdmissionDenied):
+    """The rule set in force says no, or could not be evaluated, which is no as well.
+
+    `decision` is "deny" or "error", `matched` the ids of the rules that forbid it (none: nothing permits it).
+    """
+
+    def __init__(self, receipt: VerifiedReceipt) -> None:
+        super().__init__(receipt)
+        rules = _object(receipt.leaf.value.get("rules"))
+        self.decision = str(rules.get("decision", ""))
+        self.matched = tuple(str(name) for name in _list(rules.get("matched")))
+        self.rules_version = _integer(rules.get("version"))
+
+
+class AskEnded(Refused):
+    """The request for approval is over: approved, declined, withdrawn or lapsed; entry `ended_seq` if it has one."""
+
+
 class BatchRefused(Refused):
     """An atomic batch of which nothing was done: its command `index` (from 0) was refused.
 
@@ -326,7 +375,8 @@ class BatchRefused(Refused):
         self.cause = _kind_of(receipt)(receipt)
 
 
-_BATCH_REFUSED = "tallystick/batch.refused/1"
+_BATCH_REFUSED, _DENIED = "tallystick/batch.refused/1", "tallystick/admission.denied/1"
+_ADMIT = "coordination.admit"
 _BY_NAME: Mapping[str, type[Refused]] = {
     "lease_held": LeaseHeld,
     "deadlock": Deadlock,
@@ -347,6 +397,21 @@ _BY_NAME: Mapping[str, type[Refused]] = {
     "lease_transferred": LeaseTransferred,
     "lease_changed": LeaseChanged,
     "lease_returned": LeaseReturned,
+    "ask_ended": AskEnded,
+}
+# Of an admission, which is denied for reasons that other requests are refused for as well.
+_DENIED_BY_NAME: Mapping[str, type[AdmissionDenied]] = {
+    "lease_unknown": FenceStale,
+    "fence_unknown": FenceStale,
+    "stale_fence": FenceStale,
+    "approval_wrong": ApprovalRefused,
+    "approver_unfit": ApprovalRefused,
+    "approval_expired": ApprovalRefused,
+    "approval_used": ApprovalRefused,
+    "approval_required": ApprovalRefused,
+    "policy_error": RulesDenied,
+    "forbidden_by_rules": RulesDenied,
+    "not_permitted": RulesDenied,
 }
 
 
@@ -356,7 +421,10 @@ def refusal_of(receipt: VerifiedReceipt) -> Refused:
 
 
 def _kind_of(receipt: VerifiedReceipt) -> type[Refused]:
-    return _BY_NAME.get(receipt.leaf.text("error"), Refused)
+    error = receipt.leaf.text("error")
+    if receipt.type == _DENIED or (receipt.type == _BATCH_REFUSED and receipt.leaf.text("action") == _ADMIT):
+        return _DENIED_BY_NAME.get(error, AdmissionDenied)
+    return _BY_NAME.get(error, Refused)
 
 
 class StillWaiting(ClientError):
@@ -365,6 +433,21 @@ class StillWaiting(ClientError):
     def __init__(self, ticket: Ticket) -> None:
         super().__init__(f"ticket {ticket.ticket_id} is number {ticket.position} in line")
         self.ticket = ticket
+
+
+class NotApproved(ClientError):
+    """What was asked for was not approved: `how` is "declined", "lapsed", "withdrawn", "dismissed", or "waited" (and
+    given up).
+
+    `ask_id` names the request, `ended_seq` the entry that ended it, if the gateway told one; its bare word.
+    """
+
+    def __init__(self, ask_id: str, how: str, ended_seq: int | None = None) -> None:
+        entry = "" if ended_seq is None else f" (entry {ended_seq})"
+        super().__init__(f"{ask_id} was not approved: {how}{entry}")
+        self.ask_id = ask_id
+        self.how = how
+        self.ended_seq = ended_seq
 
 
 class Interrupted(ClientError):
@@ -421,7 +504,7 @@ def cycle_in(value: JsonObject) -> tuple[Waits, ...]:
 
 
 def _waits(row: JsonObject) -> Waits:
-    token, ticket, ahead = row.get("fencingToken"), row.get("ticketId"), row.get("aheadId")
+    token, ticket, ahead, ask = (row.get(name) for name in ("fencingToken", "ticketId", "aheadId", "askId"))
     return Waits(
         str(row.get("actor")),
         str(row.get("resource")),
@@ -429,6 +512,7 @@ def _waits(row: JsonObject) -> Waits:
         token if isinstance(token, int) else None,
         ticket if isinstance(ticket, str) else None,
         ahead if isinstance(ahead, str) else None,
+        ask if isinstance(ask, str) else None,
     )
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.client.errors import (
+    AdmissionDenied,
     AlreadyWaiting,
     AnswerRefused,
     BatchRefused,
@@ -27,6 +28,7 @@ from gateway.client.errors import (
     LeaseLost,
     LedgerBehind,
     LockDelayed,
+    NotApproved,
     NotEnrolled,
     NotHeld,
     NotWitnessed,
@@ -34,6 +36,7 @@ from gateway.client.errors import (
     Queued,
     QueueFull,
     Refused,
+    RulesDenied,
     SessionEnded,
     SessionRefused,
     SplitView,
@@ -46,7 +49,7 @@ from gateway.client.errors import (
 from verifier.verdict import TEXT_CHARACTERS_MAX, escape
 
 DONE, REFUSED, USAGE, UNWITNESSED = 0, 1, 2, 3
-UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK, ENDED = 69, 73, 75, 76, 77, 78, 79, 80
+UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK, ENDED, DENIED = 69, 73, 75, 76, 77, 78, 79, 80, 81
 NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE, INTERRUPTED, UNREAD = 126, 127, 128, 130, 141
 
 MEANINGS: Mapping[int, str] = {
@@ -63,6 +66,7 @@ MEANINGS: Mapping[int, str] = {
     PROFILE: "the profile, its key or this machine's clock is not usable",
     DEADLOCK: "waiting would never end: those in the way wait for this key; give something back",
     ENDED: "this session is over and what it held is given back: open another with `tallystick session open`",
+    DENIED: "the act may not be done: its admission was denied, with a receipt, or it was not approved",
 }
 # What to do about a receipted refusal. A test compares the names, and those of _SENTENCES, with the table.
 ADVICE: Mapping[str, str] = {
@@ -101,6 +105,27 @@ ADVICE: Mapping[str, str] = {
     "not_offered": "Nobody offers you this lease: its holder does that with tallystick lease transfer",
     "hold_exceeded": "It had its longest time and others wait: let it end, then tallystick lease acquire … --wait 60s",
     "too_many_held": "This key holds as much as one key may: give something back, see tallystick lease list",
+    "fence_unknown": "This token was never given for the lease: tallystick lease list shows the one it has.",
+    "stale_fence": "The lease is over, or has another token by now: stop the work, then acquire again.",
+    "lease_too_narrow": "The lease does not cover all of it, or not in this mode: acquire what the act needs.",
+    "lease_required": "Only what is read is admitted without a lease, and no lease of this key covers all of it: "
+    "acquire one first.",
+    "admission_conflict": "Somebody else holds what the act would touch: wait for it with tallystick lease acquire … "
+    "--wait 60s",
+    "approval_wrong": "The approval is for something else, or the rules changed since: have exactly this approved.",
+    "approver_unfit": "Who approves has a key of its own, in force, and another operator than this agent; each "
+    "operator counts once.",
+    "approval_expired": "The approval is over, or does not hold yet: ask for a new one.",
+    "approval_used": "An approval is good for one admission, and this one was used: ask for a new one.",
+    "approval_required": "What can't be undone needs an approval: --ask DID, or --approval FILE",
+    "policy_error": "The rules could not be evaluated, so nothing is allowed: tell an operator the entry's number.",
+    "forbidden_by_rules": "The rules forbid it: tallystick rules show",
+    "not_permitted": "No rule permits it: tallystick rules show",
+    "rules_out_of_turn": "Another rule set was loaded meanwhile: look at it, and load yours as the one after it.",
+    "ask_unknown": "There is no such request for approval, or it ended long ago: tallystick approve list",
+    "ask_not_yours": "Only who was asked may approve or decline, and only who asked withdraws: tallystick approve list",
+    "ask_ended": "The request is over: approved, declined, withdrawn, or nobody answered in time.",
+    "too_many_asked": "This key asks for as much as one key may: withdraw something, see tallystick approve list",
     "ticket_unknown": "There is no such ticket, or it ended a day ago: queue again.",
     "ticket_not_yours": "The ticket is another key's: see tallystick wait",
     "ticket_ended": "It was served, cancelled, or not claimed in time: see tallystick lease list, or queue again.",
@@ -110,6 +135,15 @@ ADVICE: Mapping[str, str] = {
 _ADVICE_THERE: Mapping[tuple[str, str], str] = {
     ("apikey.refused", "agent_not_found"): "An API key speaks only for an agent in force that you answer for "
     "and whose key the gateway keeps: tallystick agent list",
+    ("admission.denied", "lease_not_yours"): "An act is done under a lease of one's own: tallystick lease list",
+    (
+        "approval.refused",
+        "approver_unfit",
+    ): "Who approves has a key of its own, in force, and another operator than this agent: name others.",
+    (
+        "giving.refused",
+        "approver_unfit",
+    ): "Your operator answers for the agent too, or has approved already: another has to approve.",
     ("transfer.refused", "lease_not_yours"): "Only its holder, or an operator, may hand it over: tallystick wait",
     ("transfer.refused", "not_offered"): "That key holds the lease already.",
     ("transfer.refused", "token_stale"): "That is not the token of this lease: see tallystick wait",
@@ -121,6 +155,8 @@ _ADVICE_THERE: Mapping[tuple[str, str], str] = {
     },
 }
 _KINDS: tuple[tuple[type[ClientError], int], ...] = (
+    (AdmissionDenied, DENIED),
+    (NotApproved, DENIED),
     (Deadlock, DEADLOCK),
     (InTheWay, HELD),
     (AlreadyWaiting, HELD),
@@ -141,6 +177,7 @@ _KINDS: tuple[tuple[type[ClientError], int], ...] = (
 _NAMES: tuple[tuple[type[ClientError], str], ...] = (
     (StillWaiting, "still_waiting"),
     (NotHeld, "not_held"),
+    (NotApproved, "not_approved"),
     (NotWitnessed, "not_witnessed"),
     (HeldHere, "held_here"),
     (Interrupted, "interrupted"),
@@ -195,6 +232,8 @@ def explain(error: ClientError, *, is_session: bool | None = None) -> str:
 
 def _explain_refusal(refused: Refused, is_session: bool | None) -> str:
     advice = _ADVICE_THERE.get((_entry_of(refused), refused.error)) or _scope_advice(refused, is_session)
+    if isinstance(refused, AdmissionDenied):
+        return _explain_denied(refused, advice or ADVICE.get(refused.error, ""))
     say = _SENTENCES.get(refused.error)
     if isinstance(refused, InTheWay) and refused.waited_ms:
         say = _explain_held if isinstance(refused, Deadlock) else say
@@ -206,6 +245,24 @@ def _explain_refusal(refused: Refused, is_session: bool | None) -> str:
     ended = "" if refused.ended_seq is None else f"; it ended with entry {refused.ended_seq}"
     why = f"refused: {shown(refused.error)} (entry {refused.receipt.seq}{ended})."
     return f"{why} {advice or ADVICE.get(refused.error, '')}".strip()
+
+
+def _explain_denied(denied: AdmissionDenied, advice: str) -> str:
+    """What was not admitted and why: who is in the way, which entry ended the lease, which rules forbid it."""
+    ended = "" if denied.ended_seq is None else f"; the lease ended with entry {denied.ended_seq}"
+    lines = [f"denied: {shown(denied.error)} (entry {denied.receipt.seq}{ended}). {advice}".strip()]
+    if denied.conflict:
+        lines.append(
+            f"{shown(str(denied.conflict.get('resource')))} is held by {_who(denied.holder, denied.holder_name)}, "
+            f"{denied.conflict.get('mode')}, token {denied.conflict.get('fencingToken')}."
+        )
+    elif denied.current_token is not None:
+        lines.append(f"The highest live token there is {denied.current_token}.")
+    if isinstance(denied, RulesDenied):
+        by = f"forbids it by {shown(' '.join(denied.matched))}" if denied.matched else "has nothing that permits it"
+        said = "could not be evaluated" if denied.decision == "error" else by
+        lines.append(f"Rule set {denied.rules_version} {said}.")
+    return "\n".join(lines)
 
 
 def _scope_advice(refused: Refused, is_session: bool | None) -> str | None:
@@ -238,11 +295,18 @@ def _explain_held(held: LeaseHeld | Deadlock) -> str:
 def _explain_deadlock(deadlock: Deadlock) -> str:
     """Who waits for whom, as a ring, and the way out."""
     rows = deadlock.cycle
+    is_ask = _entry_of(deadlock) == "approval.refused"
+    what = "this approval" if is_ask else shown(deadlock.resource)
     ring = "".join(_ring_line(row, rows[(at + 1) % len(rows)]) for at, row in enumerate(rows))
+    if is_ask:
+        return (
+            f"waiting for {what} would never end (entry {deadlock.receipt.seq}):\n{ring}"
+            f"Give back what they wait for, or have others approve."
+        )
     order = deadlock.acquire_order
     ways = "in one request" + (f", or in this order:\n  {shown(shlex.join(order))}" if len(order) > 1 else ".")
     return (
-        f"waiting for {shown(deadlock.resource)} would never end (entry {deadlock.receipt.seq}):\n{ring}"
+        f"waiting for {what} would never end (entry {deadlock.receipt.seq}):\n{ring}"
         f"Give back what you hold of these, then take all you need {ways}"
     )
 
@@ -253,6 +317,8 @@ def _ring_line(row: Waits, following: Waits) -> str:
     why = (
         f"behind ticket {row.ahead_id} of {other}"
         if row.ahead_id
+        else f"which {other} has to approve ({row.ask_id})"
+        if row.ask_id
         else f"which {other} holds (token {row.fencing_token})"
     )
     return f"  {row.actor} waits for {shown(row.resource)} ({row.mode}), {why}\n"

@@ -26,15 +26,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from gateway.client.admission import Admission
+from gateway.client.approval import SignedApproval
 from gateway.client.claim import claim_until
 from gateway.client.errors import (
     AnswerRefused,
     ClientError,
+    FenceStale,
     HoldExceeded,
     LeaseEnded,
     LeaseLost,
@@ -154,6 +157,33 @@ class HeldLease:
         if not self.is_trusted:
             raise LeaseLost(self.lease_id, self.reason or "released", self._refused)
         return self.fencing_token
+
+    async def admit(
+        self,
+        operation: str,
+        resources: str | Sequence[str] | None = None,
+        *,
+        mode: str | None = None,
+        arguments: bytes | None = None,
+        arguments_digest: str | None = None,
+        cost: int = 0,
+        approvals: Sequence[SignedApproval] = (),
+    ) -> Admission:
+        """Ask whether one act may be done now under this lease, on all of it and in its mode unless said.
+
+        LeaseLost after trust ended, AdmissionDenied (agent.admit) when it may not; then a FenceStale ends the trust
+        here as well.
+        """
+        self.check()
+        names = self.resources if resources is None else resources
+        try:
+            return await self._agent.admit(
+                operation, names, mode=mode or self.mode, arguments=arguments, arguments_digest=arguments_digest,
+                cost=cost, lease=self.grant, approvals=approvals,
+            )  # fmt: skip
+        except FenceStale as denied:
+            self._lose(denied.error, denied)
+            raise
 
     def _lose(self, reason: str, refused: Refused | None = None) -> None:
         if self.lost.is_set():

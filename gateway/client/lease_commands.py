@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from gateway.actions import ACTIONS
-from gateway.client.agent import MODE_DEFAULT, TTL_MS_DEFAULT, Agent, SeenLease, Tokened
+from gateway.client.admitting import MODE_DEFAULT
+from gateway.client.agent import TTL_MS_DEFAULT, Agent
 from gateway.client.batch_commands import add_batch, batch
 from gateway.client.errors import NotHeld, RequestRejected, StillWaiting
 from gateway.client.exits import DONE, shown
+from gateway.client.holdings import SeenLease, Tokened
 from gateway.client.line import poll_until, waiting_words
 from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back, interruptible
 from gateway.client.private import add_reason, asked_reason

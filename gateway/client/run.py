@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gateway.client.agent import MODE_DEFAULT, Agent
+from gateway.client.admitting import MODE_DEFAULT
+from gateway.client.agent import Agent
 from gateway.client.clock import Clock
 from gateway.client.exits import LOST, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE
 from gateway.client.lease import HeldLease

@@ -120,7 +120,8 @@ def _add_scope(parser: argparse.ArgumentParser, less: str = "") -> None:
     )  # fmt: skip
     parser.add_argument(
         "--may", default=None, metavar="VERBS",
-        help=f"lease (take, renew, release, wait), transfer (hand over), or lease,transfer (default: both{less})",
+        help="some of lease (take, renew, release, wait), transfer (hand over) and admit (ask before acting), with "
+        f"commas between (default: all{less})",
     )  # fmt: skip
     parser.add_argument(
         "--resource", action="append", dest="resources", metavar="NAME",
@@ -318,7 +319,7 @@ def _verbs(text: str | None) -> list[str] | None:
         return None
     verbs = text.split(",")
     if not set(verbs) <= set(VERBS):
-        raise Malformed("--may: lease, transfer, or lease,transfer")
+        raise Malformed("--may: some of " + ", ".join(VERBS) + ", with commas between")
     return verbs
 
 

@@ -39,7 +39,8 @@ _BROKEN = full_type("lease.broken")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h)", re.ASCII)
 _ADVISED = re.compile(
-    r"tallystick (?:(?:lease|agent|operator|apikey|session) list|wait(?: claim T\d+| cancel T\d+)?)\b"
+    r"tallystick (?:(?:lease|agent|operator|apikey|session|approve) list|rules show"
+    r"|wait(?: claim T\d+| cancel T\d+)?)\b"
 )
 
 

@@ -6,31 +6,46 @@ sentence around it claims nothing.
 
 from __future__ import annotations
 
+from gateway.client.admission import names_in, rules_in
 from gateway.client.errors import ClientError, Interrupted, Refused, RequestRejected, StillWaiting
 from gateway.client.exits import code_name, moment, shown
 from gateway.client.join import Joined
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.score import TrustChange
-from verifier.entries import HOLDING
+from verifier.entries import HOLDING, full_type
 from verifier.wire import JsonObject, JsonValue
 
 TIME_MS_SHOWN_MAX = 253_402_300_800_000  # the year 10000, where calendars end
 _UNITS = ((3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
 # What a program reads nothing from, and the evidence, which is long.
 _LEFT_OUT = frozenset({"request", "prev", "genesis", "durability"})
+_ADMITTED = full_type("admission.allowed")
 _BEHIND = frozenset({"principal", "onBehalfOf"})
 
 
 def sentence(receipt: VerifiedReceipt) -> str:
     """Return what was decided, in one line, and in a second one what a holder needs."""
     leaf = receipt.leaf
-    named = (leaf.text("leaseId") or leaf.text("name"), leaf.text("ticketId"))
-    words = (leaf.type.split("/")[1], " ".join(receipt.resources), *named)
+    named = (leaf.text("leaseId") or leaf.text("name"), leaf.text("ticketId") or leaf.text("askId"))
+    words = (leaf.type.split("/")[1], leaf.text("operation"), " ".join(receipt.resources), *named)
     line = "  ".join(word for word in (*words, f"(entry {receipt.seq}, verified)") if word)
     if leaf.type in HOLDING:
         line += f"\nfencing token {leaf.number('fencingToken')}  {leaf.text('mode')}"
         line += f"  until {moment(leaf.number('expiresAtMs'))}{silence_words(leaf.value, 'expiresAtMs')}"
-    return line
+    return line + (f"\n{_admitted_words(receipt)}" if leaf.type == _ADMITTED else "")
+
+
+def _admitted_words(receipt: VerifiedReceipt) -> str:
+    """Return for how long one execution is admitted, and what the rules say of it."""
+    rules, until = rules_in(receipt), moment(receipt.leaf.number("validUntilMs"))
+    once = f"once, until {until}"
+    if rules is None:
+        return f"{once}  no rule set was ever loaded: what is always forbidden was looked at, and nothing else"
+    said = f"rule set {rules.get('version')} ({rules.get('mode')}): {rules.get('decision')}"
+    matched, obligations = names_in(rules.get("matched")), names_in(rules.get("obligations"))
+    by = f" by {' '.join(matched)}" if matched else ""
+    owed = f"\nobliged to: {' '.join(obligations)}" if obligations else ""
+    return f"{once}  {said}{by}{owed}"
 
 
 def silence_words(row: JsonObject, end: str) -> str:
@@ -134,6 +149,16 @@ def scheme_line(row: JsonObject) -> str:
     marks = [word for name, word in (("isFolding", "folding"), ("isUnicode", "unicode")) if row.get(name) is True]
     times = f"lock-delay {duration(row.get('lockDelayMs'))}  max-hold {duration(row.get('maxHoldMs'))}"
     return shown("  ".join((str(row.get("name")), str(row.get("class")), *marks, times)))
+
+
+def usage_line(row: JsonObject, own: str = "") -> str:
+    """Return what was admitted to one agent or operator, or on one scheme, in one line."""
+    name = str(row.get("name"))
+    denied = f"  denied {row['denied']}" if "denied" in row else ""
+    return (
+        f"{row.get('of')} {name}{_you(name, own)}  this minute {row.get('countMinute')}  today {row.get('countDay')}, "
+        f"cost {row.get('costDay')}  ever {row.get('count')}, cost {row.get('cost')}{denied}"
+    )
 
 
 def duration(value: JsonValue) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.client.agent import SeenLease
+from gateway.client.holdings import SeenLease
 from gateway.client.errors import (
     AnswerRefused,
     Deadlock,
