@@ -1,7 +1,7 @@
 """The records of a ledger file: what they say against the entries they came from, and against the seal over them.
 
-Hot records are compared as a start does it. Cold ones (answers that were given, spent nonces, ends) are not sealed:
-each is made again from the entry it names. What may be forgotten when is only counted on by the store.
+Hot records are compared as a start does it. Cold ones (answers that were given, spent nonces and approvals, ends) are
+not sealed: each is made again from the entry it names. What may be forgotten when is only counted on by the store.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from gateway.core.refusal import BY_NAME
 from gateway.core.state import (
     COLD_PREFIXES,
     HOT_PREFIXES,
+    Burnt,
     Cosigned,
     Ended,
     Idempotency,
     Nonce,
     Record,
     broken_name,
+    burnt_key,
     decode_record,
     due_ms_of,
     ended_key,
@@ -40,7 +42,7 @@ from gateway.store.raw import RawFile, RawRecord
 from gateway.store.recent import kind_of
 from gateway.store.sqlite import Reader
 from verifier.checkpoint import parse_checkpoint
-from verifier.entries import WINDOW_S_MAX, full_type
+from verifier.entries import WINDOW_S_MAX, full_type, rows_of
 from verifier.request import content_digest, parse_signature_input
 from verifier.wire import JsonObject, Malformed, encode_base64
 
@@ -124,6 +126,8 @@ class Records:
                 return self._is_answered(key, record)
             case Nonce():
                 return self._is_spent(key, record)
+            case Burnt():
+                return self._is_burnt(key, record)
             case Ended():
                 return self._is_ended(key, record)
             case Cosigned():
@@ -161,6 +165,11 @@ class Records:
         # A request that was sent again got this entry's answer, and spent a nonce that stands in no entry.
         last_ms = _time_ms(leaf) + self._idempotency_ms + WINDOW_S_MAX * 1_000 + 2 * self._skew_ms
         return _time_ms(leaf) < record.until_ms <= last_ms and key not in self._own_nonces()
+
+    def _is_burnt(self, key: str, record: Burnt) -> bool:
+        """Say whether the entry used the approval that the key names."""
+        rows = rows_of(self._leaf(record.seq).get("approvals"))
+        return any(key == burnt_key(str(row.get("approver")), str(row.get("nonce"))) for row in rows)
 
     def _own_nonces(self) -> set[str]:
         """Return the places of the nonces in entries so young that these are still remembered."""

@@ -30,6 +30,7 @@ from gateway.core.state import (
     Lease,
     LedgerKey,
     Operator,
+    Pending,
     Principal,
     Quota,
     Record,
@@ -42,6 +43,7 @@ from gateway.core.state import (
     agent_key,
     apikey_at,
     apikey_key,
+    ask_key,
     counter_at,
     delay_key,
     edge_key,
@@ -66,6 +68,7 @@ from verifier.note import parse_vkey
 from verifier.wire import JsonObject, JsonValue, Malformed
 
 _HELD_BACK = ("lease.refused", "renewal.refused", "acceptance.refused")
+_DISMISSING = tuple(map(full_type, ("session.closed", "session.ended", "agent.removed", "operator.removed")))
 
 
 def check_records(read: Reading, live: Live, size: int) -> None:
@@ -149,6 +152,8 @@ class _Book:
                 return key == principal_key(record.did) and self._is_counted(record)
             case Waits():
                 return key == wait_key(record.principal, record.resource)
+            case Pending():
+                return key == ask_key(record.ask_id) and self._is_asked(record)
             case Dispute(seq):
                 return key == DISPUTE_KEY and self._entry(seq, "ledger.disputed") is not None
             case Counter(value) if key == TICKETS_KEY:
@@ -349,6 +354,47 @@ class _Book:
         }
         is_counted = self._live.get(TICKETS_KEY) is not None
         return _says(queued, expected) and ticket.poll_by_ms >= queued.number("pollByMs") and is_counted
+
+    def _is_asked(self, pending: Pending) -> bool:
+        """Say whether the entry asked exactly this, those who gave did, and another ended it, if it has ended."""
+        asked = self._entry(pending.seq, "approval.asked")
+        if asked is None:
+            return False
+        expected: JsonObject = {
+            "askId": pending.ask_id,
+            "actor": pending.actor,
+            "principal": pending.principal,
+            "onBehalfOf": pending.on_behalf_of,
+            "operation": pending.operation,
+            "resources": list(pending.resources),
+            "mode": pending.mode,
+            "argumentsDigest": pending.arguments_digest,
+            "cost": pending.cost,
+            "actionDigest": pending.action_digest,
+            "rulesDigest": pending.rules_digest,
+            "approvers": list(pending.approvers),
+            "quorum": pending.quorum,
+            "timeMs": pending.asked_at_ms,
+            "giveUpByMs": pending.give_up_by_ms,
+        }
+        is_whole = len(pending.operators) == len(pending.approvers) and len(pending.given) == len(pending.given_in)
+        gave = all(self._has_given(pending, *pair) for pair in zip(pending.given, pending.given_in, strict=False))
+        return _says(asked, expected) and is_whole and gave and self._has_ended(pending)
+
+    def _has_given(self, pending: Pending, approver: str, seq: str) -> bool:
+        given = self._entry(int(seq), "approval.given") if seq.isdecimal() else None
+        return given is not None and _says(given, {"approver": approver, "askSeq": pending.seq})
+
+    def _has_ended(self, pending: Pending) -> bool:
+        """Say whether an ask is open, or was ended by the entry that it names; that may be the end of who asked."""
+        if pending.ended_seq is None:
+            return (pending.how, pending.ended_at_ms) == ("", None)
+        ended = self._leaf(pending.ended_seq)
+        if ended is None or ended.time_ms != pending.ended_at_ms:
+            return False
+        if pending.how == "dismissed":
+            return ended.type in _DISMISSING
+        return ended.type == full_type(f"approval.{pending.how}") and ended.number("askSeq") == pending.seq
 
     def _is_refused(self, edge: Edge) -> bool:
         """Say whether the entry refused the actor this resource because of a lease."""

@@ -1,11 +1,11 @@
 """The records that decisions read, as they stand at the head: hot ones in memory, cold ones as looked up.
 
 Hot records (operators, agents, API keys, sessions, leases, tickets, counters) are as many as there is live state. Cold
-ones (spent idempotency keys, nonces, ended leases) grow with traffic, stay in the store, and are looked up by key for
-each batch.
+ones (spent idempotency keys, nonces, approvals, ended leases) grow with traffic, stay in the store, and are looked up
+by key for each batch.
 
-Leases, delays, tickets, sessions and agents in force are filed under words as well (`core.terms`): an index that
-is made from the records alone and never stored.
+Leases, delays, tickets, sessions, agents in force and asks for approval are filed under words as well (`core.terms`):
+an index that is made from the records alone and never stored.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from gateway.core.state import (
     TIMED,
     Change,
     Edge,
+    Pending,
     Record,
     Session,
     Timed,
     Waits,
     broken_name,
+    burnt_key,
     ended_key,
     idempotency_key,
     is_filed_alike,
@@ -32,6 +34,7 @@ from gateway.core.state import (
     terms_of,
 )
 from gateway.core.terms import Index
+from verifier.approval import Approval
 from verifier.entries import rows_of
 from verifier.wire import JsonObject
 
@@ -41,9 +44,15 @@ def cold_keys(request: SignedRequest) -> tuple[str, ...]:
     keys = (
         idempotency_key(request.actor, request.idempotency_key),
         nonce_key(request.actor, request.nonce),
+        *(burnt_key(one.approver, one.nonce) for given in _given(request) for one in given),
     )
     commands = rows_of(request.body.get("commands"))
     return (*keys, *(key for body in (request.body, *commands) for key in _ended_keys(body)))
+
+
+def _given(request: SignedRequest) -> Iterable[tuple[Approval, ...]]:
+    """Yield the approvals that come with a request, and with each command of a batch."""
+    return (request.approvals, *request.approvals_within)
 
 
 def _ended_keys(body: JsonObject) -> tuple[str, ...]:
@@ -130,14 +139,14 @@ class Live:
             self._file(key, record)
 
     def forget(self, t_ms: int) -> None:
-        """Drop refusals and ended sessions that no longer count at `t_ms`, as the store does in its own time."""
+        """Drop refusals, ended sessions and asks that no longer count at `t_ms`, as the store does in its own time."""
         while self._fading and self._fading[0][0] <= t_ms:
             _, key = heapq.heappop(self._fading)
             record = self._records.get(key)
             until_ms = None if record is None else _fades_at_ms(record)
             if until_ms is not None and until_ms <= t_ms:
                 del self._records[key]
-                if isinstance(record, Session):  # the others are filed under no words
+                if isinstance(record, Session | Pending):  # the others are filed under no words
                     self._unfile(key, record)
 
 
@@ -169,4 +178,4 @@ def _when(key: str, timed: Timed) -> tuple[int, int, str]:
 
 def _fades_at_ms(record: Record) -> int | None:
     """Return when a hot record no longer counts, None for one that only an entry ends."""
-    return record.until_ms if isinstance(record, Waits | Edge | Session) else None
+    return record.until_ms if isinstance(record, Waits | Edge | Session | Pending) else None
