@@ -46,6 +46,7 @@ from gateway.keyroom import PUBLIC, KeyFolder, PublicFolder, load_signer, warn_o
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.retention import Retained
+from gateway.ruleroom import engine_for
 from gateway.selfaudit import audit_itself, check_mark
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
@@ -224,6 +225,7 @@ async def running(
             genesis=ledger.genesis,
             is_clock_accepted=is_clock_accepted,
             parking=Parking(max(1, settings.connections_max // 2)),
+            evaluate=engine_for(store),
         )
         witnesses = load_witnesses(folder, ledger, public.document)
         watch = await open_watch(

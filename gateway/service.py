@@ -46,6 +46,8 @@ from gateway.ledger.line import QUEUE_MAX, QUEUE_RESERVED, RESERVED_ACTIONS
 from gateway.ledger.live import Live
 from gateway.ledger.parking import Spot
 from gateway.ledger.sequencer import Refused, Sequencer
+from gateway.rules.check import check
+from gateway.rules.evaluate import INSTALL
 from keys.signing import SigningKey
 from verifier.entries import is_assigned
 from verifier.note import VerifierKey
@@ -57,6 +59,7 @@ Check = Callable[[SignedRequest], None]
 
 SIGNED_HERE_LIFE_S = 60  # a claim may wait 20 s for its turn, and half of what is left at most
 ROWS_PER_DECISION = 64  # names that a request has, and leases, delays and tickets that they meet
+RULES_FAULTS_MAX = 8  # that are told of a rule set at once
 NONCES_MAX = 32_768  # in each of two generations; a lease call can be sent again for 45 s, 700 per second fit
 
 
@@ -254,6 +257,8 @@ class Desk:
         taken = self._allowance.take(request, account.payer, request_cost(self._sequencer.view, request))
         if request.action.startswith("key."):
             self._check_key(request)
+        if request.action == "rules.load":
+            self._check_rules(request)
         spot = None if taken.is_copy or not action.is_held else self._spot(request, wait_ms)
         if spot is not None:
             await self._sequencer.parking.wait(self._sequencer.view, spot)
@@ -302,6 +307,18 @@ class Desk:
             raise Rejection("key_statement_invalid", f"the statement says {stated.verb}, which is another action")
         if stated.verb == "announce" and self._keys is not None and not self._keys.has(stated.purpose, stated.key):
             raise Rejection("key_unready", f"keys/ has no private {stated.purpose} key of {stated.key.vkey}")
+
+    def _check_rules(self, request: SignedRequest) -> None:
+        """Raise Rejection unless the text is a rule set, and there is an engine that can evaluate it.
+
+        Asked of those that have an account only: to look through a set costs milliseconds.
+        """
+        if self._sequencer.evaluator is None:
+            raise Rejection("rules_unready", f"no engine for rules is installed beside this gateway: {INSTALL}")
+        faults = check(request.text("rules")).faults
+        if faults:
+            more = f"; and {len(faults) - RULES_FAULTS_MAX} more" if len(faults) > RULES_FAULTS_MAX else ""
+            raise Rejection("rules_invalid", "; ".join(map(str, faults[:RULES_FAULTS_MAX])) + more)
 
     def _account(self, request: SignedRequest) -> Account | None:
         """Return on whose account a request goes, None for a key that the core would not know: strangers end here, so

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from gateway.actions import ACTIONS
 from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
+from gateway.core.outcome import Rules
 from gateway.core.state import Parameters, encode_record
 from gateway.errors import Busy, Fatal, HeadMoved, Unknown
 from gateway.ledger.checkpoint import encode_leaf
@@ -22,6 +23,7 @@ from gateway.ledger.history import Answer
 from gateway.ledger.live import Live
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.tree import EMPTY_EDGE, Growth
+from gateway.rules.engine import open_engine
 from gateway.signer import Signer
 from gateway.store.contract import (
     Loaded,
@@ -175,6 +177,7 @@ class World:
         self.keyring = self._keyring()
         self.is_clock_accepted = False
         self.trace: Any = None
+        self.rules: Rules | None = open_engine()
         self.sequencer: Sequencer
         self.store: FaultyStore = None  # type: ignore[assignment]  # made by `start`
 
@@ -255,6 +258,7 @@ class World:
             trace=self.trace,
             is_clock_accepted=self.is_clock_accepted,
             sweeps=False,
+            evaluate=self.rules,
         )
         try:
             await self.sequencer.start()

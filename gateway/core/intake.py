@@ -89,6 +89,8 @@ REJECTIONS: Mapping[str, int] = MappingProxyType(
         "approval_invalid": 400,
         "key_statement_invalid": 400,
         "key_unready": 409,
+        "rules_invalid": 400,
+        "rules_unready": 409,
         "token_invalid": 401,
     }
 )

@@ -193,6 +193,11 @@ class Sequencer:
         return self._view
 
     @property
+    def evaluator(self) -> Evaluate | None:
+        """Return what evaluates rule sets; None where nothing can."""
+        return self._rules.evaluate
+
+    @property
     def time_ms(self) -> int:
         """Return what log time would be now."""
         return self._clock.peek(self._book.head.time_ms if self._book else 0)

@@ -155,6 +155,9 @@ _TABLE: tuple[Row, ...] = (
         "Make it with `tallystick keys rotate`, `retire` or `compromise`, and the folder of this ledger's root."),
     Row("key_unready", 409, "The gateway has no private key for what is to be announced",
         "Put the key and its passphrase into keys/ of the data directory, then send the same request again.", SAME),
+    Row("rules_invalid", 400, "The text is no rule set", "Mend what the detail names: tallystick rules check FILE"),
+    Row("rules_unready", 409, "The gateway has no engine for rules",
+        "Install the extra `rules` beside it and start it again, then send the same request again.", SAME),
     # Who may read.
     Row("reader_unknown", 403, "This key reads nothing here", "Ask the operator for `tallystick agent add`."),
     Row("reader_limited", 403, "This key does not read this",

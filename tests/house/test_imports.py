@@ -32,6 +32,7 @@ VERIFIER_ALSO = {
     "folder.py": {"os", "fcntl"},
     "kept.py": {"pickle"},
     "position.py": {"pickle"},
+    "cedar.py": {"cedarpy", "importlib"},  # an auditor's extra, and which version of it this is
 }
 ASKED_OF_THE_SYSTEM = {
     "source.py": {"open", "fstat"},
@@ -60,6 +61,7 @@ def rule(place: str, floor: int, *third: str, also: tuple[str, ...] = ()) -> Rul
 RULES = (
     rule("verifier", 0, also=("verifier",)),
     rule("verifier.sig", 0, "nacl", also=("verifier",)),
+    rule("verifier.replay.cedar", 0, "cedarpy", also=("verifier",)),
     rule("keys", 1, "cryptography", also=("keys",)),
     rule("keys.signing", 1, "nacl", also=("keys",)),
     # An agent needs no gateway: its commands read the tables of actions and of refusals, and nothing else above.
@@ -72,6 +74,7 @@ RULES = (
     ),
     # Rules are checked where they are written, without a gateway, and the engine is imported nowhere else of ours.
     rule("gateway.rules", 1, "cedarpy", also=("gateway.rules",)),
+    rule("gateway.rules.engine", 4, also=("gateway.rules",)),
     # Receipts for other tools: nothing of the gateway, and the one package that speaks CBOR.
     rule("gateway.adapters", 1, "cbor2", also=("keys", "gateway.adapters")),
     # Who watches a gateway runs none: a witness is made of the verifier and the keys.

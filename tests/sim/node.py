@@ -18,6 +18,7 @@ from gateway.ledger.history import Answer, kept_cosigned
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.witness import Pace, Witnessing
 from gateway.ledger.witness_start import check_clock, check_sightings, look_around
+from gateway.rules.engine import open_engine
 from gateway.service import Answered, Desk, Limiter
 from gateway.web.limits import Buckets
 from gateway.web.reads import root_at
@@ -134,6 +135,7 @@ class Process:
             origin=ORIGIN,
             genesis=simulation.genesis,
             is_clock_accepted=self.is_clock_accepted,
+            evaluate=open_engine(),
         )
         self.thread = Thread(simulation)
         self.sequencer._thread = self.thread  # type: ignore[assignment]

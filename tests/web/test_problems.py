@@ -3,6 +3,7 @@
 import gzip
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from verifier.wire import encode_base64
 
 MEMBERS = {"type", "title", "status", "detail", "code", "requestId", "advice", "retry"}
 RETRY = {code: row.retry for code, row in ROWS.items()} | {row.name: row.retry for row in TABLE}
+RULES = '@id("all") permit(principal, action, resource);'
 Bend = Callable[[World, SigningKey], Message]
 
 
@@ -67,6 +69,17 @@ def stated(world: World, key: SigningKey) -> str:
     root = load_key(world.folder / "root" / "root.key", purpose="root")
     statement = KeyStatement("announce", "log", make_vkey(ORIGIN, key.public_key))
     return signed_statement(statement, root, ORIGIN, world.made.genesis)
+
+
+def load_rules(world: World, text: str) -> Message:
+    return world.signed(world.operator, "rules.load", rules=text, rulesMode="enforce", rulesVersion=1)
+
+
+def without_engine(world: World) -> World:
+    """A gateway beside which nobody installed the extra `rules`."""
+    sequencer = world.gateway.house.sequencer
+    sequencer._rules = replace(sequencer._rules, evaluate=None)
+    return world
 
 
 def weak_key(world: World, key: SigningKey) -> Message:
@@ -122,6 +135,8 @@ BENT: dict[str, Bend] = {
         w.operator, "key.announce", statement=key_note("announce", "log", "new", w.made.genesis.hex(), by="thief")
     ),
     "key_unready": lambda w, k: w.signed(w.operator, "key.announce", statement=stated(w, SigningKey.generate())),
+    "rules_invalid": lambda w, k: load_rules(w, "permit(principal, action, resource);"),
+    "rules_unready": lambda w, k: load_rules(without_engine(w), RULES),
     "token_invalid": lambda w, k: Message(
         "POST",
         acquire(w, k).target,
@@ -143,6 +158,7 @@ def test_only_what_may_be_accepted_later_as_it_is_may_be_sent_again() -> None:
     assert {code for code, row in ROWS.items() if row.retry == "same_request"} == {
         "body_incomplete", "body_too_slow", "rate_limited", "busy", "draining", "timed_out", "recovering",
         "ledger_damaged", "internal_error", "key_unready",
+        "rules_unready",
     }  # fmt: skip
     assert {code for code, row in ROWS.items() if row.retry == "new_request"} == {"outside_window"}
     assert all(ROWS[row.name].retry == row.retry for row in TABLE if row.name in ROWS)
