@@ -3,8 +3,8 @@
     src/a b.py   in the repository "app"   is   repo:app/src/a%20b.py
 
 * The same path, counted from the top of the work tree, is the same resource in every worktree and every clone.
-* Every path has one name and, unless the scheme is unicode, no two paths have the same. Each byte that a name can't hold
-  is written as % and two upper-case hex digits; so is % itself, so that nothing else looks like it.
+* Every path has one name and, unless the scheme is unicode, no two paths share one. Each byte that a name can't hold is
+  written as % and two upper-case hex digits; so is % itself, so that nothing else looks like it.
 * In a unicode scheme letters beyond ASCII stand for themselves, in the normal form NFC: two paths that only differ in
   their form share a resource, which may be one too careful and never one too few.
 * What is longer or deeper than a name may be is held with the deepest folder that fits: `repo:app/src/**`.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +25,17 @@ from verifier.entries import RESOURCE_BYTES_MAX, is_assigned, resource_hint
 
 SCHEME_DEFAULT = "repo"
 LINKS_MAX = 40  # followed for one path, as the kernel does
+_OUT, _GIT = "leads out of the work tree", "leads into .git"
 # What a segment holds as it is: RESOURCE_PATTERN of verifier.entries without the percent sign.
 _OTHERS = re.compile(rb"[^!#-$&-)+-.0-;=?-\[\]-_a-~]")
 
 
 class PathRefused(Exception):
-    """The path names nothing inside the work tree; the text says why."""
+    """The path names nothing inside the work tree; the text says why. `followed` are the links on the way."""
+
+    def __init__(self, text: str, followed: Iterable[bytes] = ()) -> None:
+        super().__init__(text)
+        self.followed = frozenset(followed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +122,39 @@ def shown_path(path: bytes) -> str:
 # -- links -------------------------------------------------------------------------------------------------------------
 
 
-def link_end(path: bytes, links: Mapping[bytes, bytes]) -> tuple[bytes, frozenset[bytes]]:
-    """Return where `path`, a link or below one, leads in a tree whose links are `links`, and the links on the way.
+def link_end(path: bytes, links: Mapping[bytes, bytes]) -> bytes:
+    """Return where `path`, a link or below one, leads in a tree whose links are `links`.
 
     A path through no link is its own end. PathRefused for one that leaves the tree, by `..` or as an absolute path, for
     a ring, and for one that leads into `.git`.
     """
-    todo, done, followed = path.split(b"/"), [], set[bytes]()
-    for _ in range(LINKS_MAX * 64):
-        if not todo:
-            return b"/".join(done), frozenset(followed)
+    todo, done, followed = path.split(b"/"), list[bytes](), list[bytes]()
+    while todo:
         step = todo.pop(0)
-        if step in (b"", b"."):
-            continue
+        why = _misstep(step, done)
+        if why is not None:
+            raise PathRefused(f"{shown_path(path)} {why}", followed)
         if step == b"..":
-            if not done:
-                raise PathRefused(f"{shown_path(path)} leads out of the work tree")
             done.pop()
-            continue
-        done.append(step)
+        elif step not in (b"", b"."):
+            done.append(step)
         here = b"/".join(done)
-        if step.lower() == b".git":
-            raise PathRefused(f"{shown_path(path)} leads into .git")
         if here in links:
-            if len(followed) >= LINKS_MAX or links[here].startswith(b"/"):
-                why = "leads out of the work tree" if links[here].startswith(b"/") else "goes through too many links"
-                raise PathRefused(f"{shown_path(path)} {why}")
-            followed.add(here)
+            followed.append(here)
+            if len(followed) > LINKS_MAX:
+                raise PathRefused(f"{shown_path(path)} goes through too many links, or in a ring", followed)
+            if links[here].startswith(b"/"):
+                raise PathRefused(f"{shown_path(path)} {_OUT}", followed)
             done.pop()
             todo = links[here].split(b"/") + todo
-    raise PathRefused(f"{shown_path(path)} leads back to itself")
+    return b"/".join(done)
+
+
+def _misstep(step: bytes, done: list[bytes]) -> str | None:
+    """Return why a step from the folder `done` may not be taken, or None."""
+    if step == b".." and not done:
+        return _OUT
+    return _GIT if step.lower() == b".git" else None
 
 
 def path_in(top: Path, file: Path) -> bytes:
@@ -157,8 +165,8 @@ def path_in(top: Path, file: Path) -> bytes:
     """
     root, real = os.fsencode(os.path.realpath(top)), os.fsencode(os.path.realpath(top / file))
     if not real.startswith(root.rstrip(b"/") + b"/"):
-        raise PathRefused(f"{shown_path(os.fsencode(file))} leads out of the work tree")
+        raise PathRefused(f"{shown_path(os.fsencode(file))} {_OUT}")
     inside = real[len(root.rstrip(b"/")) + 1 :]
     if inside.split(b"/")[0].lower() == b".git":
-        raise PathRefused(f"{shown_path(os.fsencode(file))} leads into .git")
+        raise PathRefused(f"{shown_path(os.fsencode(file))} {_GIT}")
     return inside
