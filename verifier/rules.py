@@ -8,7 +8,6 @@ Source: docs/protocol.md 39.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import NamedTuple, TypeAlias
@@ -18,8 +17,7 @@ from verifier.wire import JsonObject, JsonValue
 
 Fact: TypeAlias = int | str
 MS_PER_MINUTE, MINUTES_PER_DAY = 60_000, 1_440
-NESTING_MAX = 24  # 48 brackets overflow the stack of 512 KiB that a thread has on some systems, and end the process
-_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|[()\[\]{}]')
+NESTING_MAX = 24  # brackets of a rule set: 48 overflow the stack of 512 KiB that some threads have, and end a process
 
 # Name in a rule's context, and Cedar's type. Those of a scheme are of the scheme of the resource that is asked about.
 _OF_REQUEST = (("operation", "String"), ("argumentsDigest", "String"), ("cost", "Long"))
@@ -37,16 +35,6 @@ SCHEMA = (
     "  principal: [Agent],\n  resource: [Resource],\n  context: Facts,\n};\n"
 )
 SCHEMA_DIGEST = sha256(SCHEMA.encode()).hexdigest()
-
-
-def is_too_deep(text: str) -> bool:
-    """Say whether the brackets of a rule set lie so deep that no engine may be given it: a parser descends for each."""
-    depth = 0
-    for found in _BRACKET.finditer(text):
-        depth += 1 if found[0] in "([{" else -1 if found[0] in ")]}" else 0
-        if depth > NESTING_MAX:
-            return True
-    return False
 
 
 class SchemeRow(NamedTuple):
