@@ -198,6 +198,14 @@ def test_a_pickle_is_read_by_the_closed_unpickler_alone() -> None:
     assert names == ["Unpickler"]
 
 
+def test_the_engine_of_rules_is_imported_where_it_is_asked_for_alone() -> None:
+    """Reading a ledger needs no engine; whoever has none gets a verdict all the same."""
+    users = {path for path in (ROOT / "verifier").rglob("*.py") if "cedarpy" in imports_of(path)}
+    assert {path.name for path in users} == {"cedar.py"}
+    for node in ast.parse((ROOT / "verifier/replay/cedar.py").read_text("utf-8")).body:
+        assert not isinstance(node, ast.Import | ast.ImportFrom) or "cedarpy" not in ast.unparse(node)
+
+
 def test_the_verifier_asks_for_no_environment_and_no_code_by_name() -> None:
     forbidden = {"environ", "getenv", "__import__", "eval", "exec", "compile_command", "import_module"}
     for path in (ROOT / "verifier").rglob("*.py"):

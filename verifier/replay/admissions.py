@@ -144,10 +144,10 @@ def allowed_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
             yield error, _TEXT.format(error)
         yield from _grant_faults(state, leaf, case)
         burn(state, case.approved)
-    state.usage.count(_counted(leaf), leaf.number("cost"), leaf.time_ms)
+    state.usage.count(counted(leaf), leaf.number("cost"), leaf.time_ms)
 
 
-def _counted(leaf: Leaf) -> list[str]:
+def counted(leaf: Leaf) -> list[str]:
     return counted_under(leaf.principal, leaf.on_behalf_of, schemes_of(names_in(leaf)))
 
 
@@ -165,7 +165,7 @@ def denied_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
     case = admission(state, leaf, entry) if leaf.text("error") in BY_RULES else None
     if isinstance(case, Admission):
         yield from _stated_faults(state, leaf, case)
-    state.usage.deny(_counted(leaf)[:2])
+    state.usage.deny(counted(leaf)[:2])
 
 
 def _stated_faults(state: State, leaf: Leaf, case: Admission) -> Faults:

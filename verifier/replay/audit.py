@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from verifier.entries import Leaf, full_type
+from verifier.entries import ALLOWED, Leaf, full_type
 from verifier.keyring import Keyring
 from verifier.merkle import is_consistent
 from verifier.replay.judged import Judged
@@ -26,7 +26,7 @@ REMARKS_MAX = 500  # nor hide a fault behind remarks
 ROOTS_MAX = 1_024
 ENGINES_MAX = 64  # told apart; an honest ledger names a handful
 ZEROS = bytes(32)
-_STARTED, _FAILED = map(full_type, ("service.started", "decision.failed"))
+_STARTED, _FAILED, _DENIED = map(full_type, ("service.started", "decision.failed", "admission.denied"))
 _DISPUTED, _WITNESSED = map(full_type, ("ledger.disputed", "checkpoint.witnessed"))
 
 
@@ -54,7 +54,8 @@ class Audit:
     confirmed: bytes = b""  # the newest checkpoint that a pinned log key signed and these entries gave
     confirmed_size: int = 0
     engine: Engine | None = None  # asks what entries say of rules again, if the reader wants that
-    rulings: int = 0  # how often entries say what a rule set says
+    admissions: Counter[str] = field(default_factory=Counter)  # allowed, denied; unpoliced: allowed without any rules
+    rulings: int = 0  # how often entries say what a rule set says of an admission
     unruled: Counter[str] = field(default_factory=Counter)  # of these, by engine, what was not asked again
     roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one
 
@@ -143,6 +144,8 @@ def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
         audit.say(9, "name_not_checked", text, leaf.seq, Outcome.VALID)
     for code, text in (*entry.faults, *audit.relations.faults(leaf, entry), *_note_faults(audit, leaf)):
         audit.say(10, code, text, leaf.seq)
+    if leaf.type in (ALLOWED, _DENIED):
+        _count(audit, leaf)
     if audit.relations.state.claims:
         _ask_again(audit, leaf.seq)
     for code, text in (*audit.relations.remarks, *audit.witnessed.remarks):
@@ -153,17 +156,24 @@ def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
         audit.say(10, "anchor_root_wrong", f"the ledger's root at size {anchor.size} is not the anchor's", leaf.seq)
 
 
+def _count(audit: Audit, leaf: Leaf) -> None:
+    is_allowed = leaf.type == ALLOWED
+    audit.admissions["allowed" if is_allowed else "denied"] += 1
+    audit.admissions["unpoliced"] += is_allowed and "rules" not in leaf.value
+
+
 def _ask_again(audit: Audit, seq: int) -> None:
     """What an entry says of rules is asked of the same engine again, and counted where there is none."""
     state = audit.relations.state
     for claim in state.claims:
-        audit.rulings += 1
-        if audit.engine is None or claim.engine != audit.engine.name:
-            known = claim.engine in audit.unruled or len(audit.unruled) < ENGINES_MAX
-            audit.unruled[claim.engine if known else "others"] += 1
-            continue
-        for code, text in audit.engine.faults(claim):
-            audit.say(10, code, text, seq)
+        is_ruling = claim.question is not None
+        audit.rulings += is_ruling
+        if audit.engine is not None and claim.engine == audit.engine.name:
+            for code, text in audit.engine.faults(claim):
+                audit.say(10, code, text, seq)
+        elif is_ruling:
+            is_known = claim.engine in audit.unruled or len(audit.unruled) < ENGINES_MAX
+            audit.unruled[claim.engine if is_known else "others"] += 1
     state.claims = []
 
 

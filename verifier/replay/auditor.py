@@ -175,6 +175,7 @@ def _report(reading: Reading) -> Report:
             "slowestEndMs": audit.relations.state.endings.slowest_ms,
             "start": reading.source.start,
             "keysVersion": audit.keyring.version,
+            "admissions": {name: audit.admissions[name] for name in ("allowed", "denied", "unpoliced")},
             "rulings": {"count": audit.rulings, "derivedAgain": audit.rulings - audit.unruled.total()},
         },
     )
@@ -187,5 +188,11 @@ def _statement(reading: Reading) -> Iterator[str]:
         yield f"entries before {start} were audited earlier"
     if audit.custodial:
         yield f"key held by the gateway: consent not proven, in {audit.custodial} of these entries"
+    if audit.admissions:
+        allowed, denied, unpoliced = (audit.admissions[name] for name in ("allowed", "denied", "unpoliced"))
+        yield f"admissions: {allowed} allowed, {denied} denied; unpoliced, by hard rules alone: {unpoliced}"
+    if audit.rulings:
+        again = audit.rulings - audit.unruled.total()
+        yield f"what rules said of admissions was derived again: {again} of {audit.rulings}"
     if audit.unexplained:
         yield f"decisions that failed, and nobody can say whether they had to: {audit.unexplained}"

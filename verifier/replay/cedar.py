@@ -105,7 +105,11 @@ class Cedar:
 
     def _asked(self, parsed: Parsed, request: JsonObject, entities: str) -> Ruling:
         """Anything that the engine complains of is an error: it leaves out a policy that fails, and goes on."""
-        result = self._cedar.is_authorized(request, parsed.policies, entities, self._schema)
+        try:
+            result = self._cedar.is_authorized(request, parsed.policies, entities, self._schema)
+        except BaseException as error:
+            _let_go(error)
+            return _ERROR
         decision = result.decision.value.lower()
         if result.diagnostics.errors or decision not in ("allow", "deny"):
             return _ERROR
@@ -120,8 +124,9 @@ class Cedar:
                 self._sets.clear()
             try:
                 self._sets[rule_set.digest] = self._parse(rule_set.text)
-            except ValueError as error:
-                self._sets[rule_set.digest] = str(error)
+            except BaseException as error:
+                _let_go(error)
+                self._sets[rule_set.digest] = f"{type(error).__name__}: {error}"
         return self._sets[rule_set.digest]
 
     def _parse(self, text: str) -> Parsed:
@@ -157,9 +162,20 @@ class Cedar:
             yield "an id twice"
         if not all(OBLIGATION.check(policy.obligation) for policy in policies if policy.obligation):
             yield "an obligation that is not well-formed"
-        result = self._cedar.validate_policies(rule_set.text, self._schema)
+        try:
+            result = self._cedar.validate_policies(rule_set.text, self._schema)
+        except BaseException as error:
+            _let_go(error)
+            yield f"not valid by the schema: {error}"
+            return
         if not result.validation_passed:
             yield f"not valid by the schema: {next(iter(result.errors), '')}"
+
+
+def _let_go(error: BaseException) -> None:
+    """A panic of the engine is none of Exception. What is not about the text goes on."""
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
+        raise error
 
 
 def is_shallow(text: str) -> bool:

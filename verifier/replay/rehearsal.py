@@ -8,13 +8,16 @@ Source: docs/protocol.md 31.4.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from verifier.entries import Leaf, body_value, command_body, full_type, resources_of, rows_of
+from verifier.entries import BY_RULES, Leaf, body_value, command_body, full_type, resources_of, rows_of
+from verifier.replay.admissions import Admission, counted, question
 from verifier.replay.decide import Refused, acquire, lease_ask
 from verifier.replay.handover import lease_seq
 from verifier.replay.judged import Judged
 from verifier.replay.refusals import TOLD, told_faults
+from verifier.replay.rules import batch_claims
 from verifier.replay.state import State
 from verifier.replay.things import Ask, Faults, Lease
 from verifier.replay.wanted import wanted_by
@@ -24,7 +27,9 @@ _REFUSALS = {
     "lease.acquire": full_type("lease.refused"),
     "lease.renew": full_type("renewal.refused"),
     "lease.release": full_type("release.refused"),
+    "coordination.admit": full_type("admission.denied"),
 }
+_FILLED = ("leaseId", "ttlMs", "mode", "wait", "operation", "argumentsDigest", "cost", "fencingToken")
 
 
 class Command(NamedTuple):
@@ -43,7 +48,7 @@ def batch_refused_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
     stage = _Stage(state, leaf)
     try:
         for command in commands[: leaf.number("index")]:
-            wanted = wanted_by(state, command.leaf, command.entry)
+            wanted = _wanted(state, command, "")
             if isinstance(wanted, Refused):
                 yield "refusal_wrong", f"the entries before call for {wanted.error} of an earlier command (31.4)"
                 return
@@ -52,9 +57,19 @@ def batch_refused_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
             failed = commands[leaf.number("index")]
             told = {name: leaf.value[name] for name in TOLD if name in leaf.value}
             said = failed.leaf._replace(value={**failed.leaf.value, **told})
-            yield from told_faults(state, said, _undone(wanted_by(state, failed.leaf, failed.entry), leaf))
+            yield from told_faults(state, said, _undone(_wanted(state, failed, leaf.text("error")), leaf))
     finally:
         stage.undo()
+
+
+def _wanted(state: State, command: Command, error: str) -> object:
+    """Return what a command calls for; `error` is what the entry says, which for rules is all that it tells of them."""
+    wanted = wanted_by(state, command.leaf, command.entry)
+    if not isinstance(wanted, Admission):
+        return wanted
+    is_by_rules = error in BY_RULES and state.rule_set is not None and state.rule_set.mode == "enforce"
+    batch_claims(state, question(command.leaf, wanted), error if is_by_rules else "")
+    return Refused(error) if is_by_rules else wanted
 
 
 def _undone(wanted: object, leaf: Leaf) -> object:
@@ -74,10 +89,10 @@ def _command(leaf: Leaf, entry: Judged, body: JsonObject, index: int) -> Command
     asked, action = command_body(body, index), str(rows_of(body["commands"])[index]["action"])
     names = resources_of(asked)
     named: JsonObject = {"resources": list(names)} if names else {}
-    filled = {name: body_value(action, asked, name) for name in ("leaseId", "ttlMs", "mode", "wait")}
+    filled = {name: body_value(action, asked, name) for name in _FILLED} | {"custody": leaf.value.get("custody")}
     value: JsonObject = {**named, **{name: member for name, member in filled.items() if member is not None}}
     told = leaf._replace(value={**value, "error": ""}, type=_REFUSALS[action], seq=leaf.seq + 1 + index)
-    return Command(action, told, entry)
+    return Command(action, told, entry._replace(given=entry.given[index:][:1]))
 
 
 class _Stage:
@@ -111,8 +126,20 @@ class _Stage:
                     self._begin(leaf, ask, leaf.time_ms + state.schemes.max_hold_ms(ask.names))
             case "lease.renew":
                 self._renew(state.lease[lease_seq(leaf)], leaf)
+            case "coordination.admit":
+                self._admit(command)
             case _:
                 self._release(leaf, command.entry.created_s)
+
+    def _admit(self, command: Command) -> None:
+        """Count an admission, and burn the approvals that it uses."""
+        state, leaf, given = self._state, command.leaf, [one for row in command.entry.given for one in row]
+        known = state.usage.recall(counted(leaf))
+        self._steps.append(lambda: state.usage.put_back(known))
+        state.usage.count(counted(leaf), leaf.number("cost"), leaf.time_ms)
+        for one in given:
+            state.burnt.burn(one)
+            self._steps.append(partial(state.burnt.take_back, one))
 
     def _renew(self, lease: Lease, leaf: Leaf) -> None:
         mode = leaf.text("mode") or lease.mode

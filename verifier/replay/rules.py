@@ -15,6 +15,7 @@ from verifier.replay.things import Faults
 from verifier.rules import Question
 from verifier.wire import JsonObject, JsonValue
 
+NO_ENGINE = "none"
 _OUT_OF_TURN = "rule sets are numbered without a gap, from 1 (39.2)"
 
 
@@ -34,6 +35,7 @@ def loaded_faults(state: State, leaf: Leaf, asked: JsonObject | None) -> Faults:
     state.rule_set = RuleSet(
         leaf.number("rulesVersion"), leaf.text("digest"), text, leaf.text("rulesMode"), leaf.seq, leaf.number("count")
     )
+    yield from _engine_faults(state, leaf.text("engine"))
     state.claims.append(Claim(state.rule_set, leaf.text("engine")))
 
 
@@ -63,7 +65,25 @@ def ruling_faults(state: State, stated: JsonValue, question: Question) -> Faults
     wanted = InForce(rule_set.version, rule_set.digest, rule_set.mode)
     if tuple(stated.get(name) for name in InForce._fields) != wanted:
         yield "rules_wrong", f"rules are not version {wanted.version} in mode {wanted.mode}, the set in force (40.4)"
-    state.claims.append(Claim(rule_set, str(stated.get("engine")), question, _ruling(stated)))
+    engine, ruling = str(stated.get("engine")), _ruling(stated)
+    if engine != NO_ENGINE:
+        yield from _engine_faults(state, engine)
+    elif ruling != Ruling("error", (), ()):
+        yield "rules_wrong", "without an engine a ruling is an error, and nothing matches (40.4)"
+    state.claims.append(Claim(rule_set, engine, question, ruling))
+
+
+def batch_claims(state: State, asked: Question, error: str) -> None:
+    """An entry that tells of no ruling says by its error alone what the rules in force said."""
+    if state.rule_set is not None and state.rule_set.mode == "enforce":
+        state.claims.append(Claim(state.rule_set, state.engine or NO_ENGINE, asked, None, error))
+
+
+def _engine_faults(state: State, engine: str) -> Faults:
+    """One process has one engine; `service.started` begins another."""
+    if state.engine not in ("", engine):
+        yield "rules_wrong", f"engine is not {state.engine}, which the service has had since its start (40.4)"
+    state.engine = engine
 
 
 def denial_by(state: State, stated: JsonValue) -> str:

@@ -67,17 +67,17 @@ class Engine(Protocol):
 
 
 def unruled_findings(count: int, unruled: Mapping[str, int], *, has_rules: bool) -> Iterator[Finding]:
-    """Yield what to do about rulings that were not asked again, by engine: of what they allowed nobody knows.
+    """Yield what to do about what was not asked again, `unruled` by engine, of all `count` that rules judged.
 
-    Of `count` there are so many in `unruled`.
+    Nothing was found wrong with it, and it is not called valid.
     """
     for engine, left in sorted(unruled.items()):
         name, _, version = engine.partition("/")
         if name != "cedar":
-            text = "the gateway had no engine for its rules, so nobody can ask it again"
+            text = "no entry says which engine it was, or there was none, so nobody can ask it again"
         elif has_rules:
             text = f"`pip install cedarpy=={version}`, then {_ANEW}"
         else:
             text = f"`pip install 'tallystick[rules]' cedarpy=={version}`, then {_ANEW}"
-        said = f"not derived again: {left} of {count} answers of rules, by {engine}: {text}"
+        said = f"not derived again: {left} of {count} admissions that rules judged, by {engine}: {text}"
         yield Finding(10, "rules_not_rederived", Outcome.INDETERMINATE, said)

@@ -49,6 +49,7 @@ class Starts:
         """
         gap_ms = leaf.time_ms - (leaf.time_ms if self._time_ms is None else self._time_ms)
         state.now_ms -= gap_ms
+        state.engine = ""
         yield from delay_faults(state, line)
         state.now_ms = leaf.time_ms
         if leaf.number("gapMs") != gap_ms:

@@ -44,6 +44,7 @@ class State:
         self.pleas = Pleas()
         self.rule_set: RuleSet | None = None
         self.claims: list[Claim] = []  # of the entry looked at, until somebody takes them
+        self.engine = ""  # of rules, since the service started: one process has one
         self.endings = Endings()
         self.lease: dict[int, Lease] = {}
         self.ticket: dict[int, Ticket] = {}
