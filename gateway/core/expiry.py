@@ -25,9 +25,11 @@ from gateway.core.state import (
     Delay,
     Draft,
     Lease,
+    Pending,
     Session,
     Ticket,
     Timed,
+    ask_key,
     claim_key,
     counter_at,
     lease_at,
@@ -62,13 +64,16 @@ def due_claims(draft: Draft, t_ms: int) -> tuple[Timed, ...]:
 
 def touched_claims(draft: Draft, request: SignedRequest, t_ms: int) -> tuple[Timed, ...]:
     """Return what a request would touch and is due, in the order of a sweep: what stands on its names, sessions that
-    hold or wait there, the actor's own, and everything of those whom it ends."""
+    hold or wait there, the actor's own, that whose ask it answers, and everything of those whom it ends."""
     if t_ms < counter_at(draft, HOLIDAY_KEY):
         return ()
     touched: dict[str, Timed] = {}
     for body in (request.body, *(command.body for command in commands_of(request))):
         touched |= {claim_key(claim): claim for claim in _on_names(draft, body)}
     actors = {request.actor, *(claim.holder for claim in touched.values() if not isinstance(claim, Session))}
+    pending = draft.get(ask_key(str(request.body.get("askId"))))
+    if isinstance(pending, Pending):
+        actors.add(pending.actor)
     ended = _ended_by(draft, request.body)
     for did in ended:
         touched |= {claim_key(claim): claim for claim in _had_by(draft, did)}

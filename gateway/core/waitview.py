@@ -1,8 +1,8 @@
 """Pictures for people and pollers: who holds what, what is kept free, who is in line, was refused, waits for whom.
 
 A projection of records, and nothing else: it writes nothing and proves nothing. What has lapsed is left out, although
-its entry may not be written yet, and so are the leases and tickets of a session whose time has come; a refusal counts
-as waiting for `wait_edge_ms`.
+its entry may not be written yet, and so is what a session whose time has come holds, waits for or asks; a refusal
+counts as waiting for `wait_edge_ms`.
 
 Strangers may look, on the thread that decides. So the live records are walked through once for a `Scene`, which serves
 every reader until the head moves, and what is made of it has at most ROWS_MAX rows with ITEMS_MAX leases, delays and
@@ -29,6 +29,7 @@ from gateway.core.state import (
     Handover,
     Lease,
     Parameters,
+    Pending,
     Record,
     Session,
     Ticket,
@@ -49,6 +50,7 @@ ROWS_MAX = 1_000  # resources in one picture: some 400 kB
 ITEMS_MAX = 2_000  # leases, delays and tickets in one picture, each as often as it is shown
 ROW_ITEMS_MAX = 20  # leases, and again delays and tickets, in one row of a picture of everything; the oldest
 WAITS_MAX = 2_000  # refusals that a scene keeps, the longest first; and waits that are followed in search of deadlocks
+ASKS_MAX = 500  # approvals in one picture, the oldest
 LOOKS_MAX = 20_000  # names compared for one picture: some 60 ms
 
 _met_by = met_by.__wrapped__  # strangers ask for any name: nothing they ask is to stay in a cache
@@ -67,7 +69,8 @@ Pair = tuple[tuple[str, str], tuple[str, ...]]  # two actors, and the resources 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """What was live at one head at `t_ms`: leases by holder, and by whom they are offered to, oldest token first;
-    refusals by resource, the longest first; tickets, lowest number first; delays, the earliest begun first.
+    refusals by resource, the longest first; tickets and asks for approval, lowest number first; delays, the earliest
+    begun first.
 
     It counts as long as `view` stands at that head: what is on a resource is looked up there. `sessions` are the open
     ones that hold or wait, by key, `gone` those among them whose time has come and whose end is not written yet.
@@ -84,6 +87,7 @@ class Scene:
     waiting: dict[str, list[Waits]]
     tickets: list[Ticket]
     delays: list[Delay]
+    asks: list[Pending]
     leases: int
     held: int
     waits: int
@@ -149,7 +153,9 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
     holiday_ms = counter_at(shelf, HOLIDAY_KEY)
     held_or_lapsed = [record for record in shelf.scan("lease/") if isinstance(record, Lease)]
     queued_or_lapsed = [claim for claim in claims_near(shelf, TICKETS) if isinstance(claim, Ticket)]
+    asked = [record for record in shelf.scan("ask/") if isinstance(record, Pending) and record.is_live(t_ms)]
     actors = {lease.holder for lease in held_or_lapsed} | {ticket.actor for ticket in queued_or_lapsed}
+    actors |= {pending.actor for pending in asked}
     sessions = _sessions(shelf, actors)
     gone = frozenset(did for did, one in sessions.items() if t_ms >= max(one.due_at_ms, holiday_ms))
     live = (one for one in held_or_lapsed if t_ms < max(lapse_ms(one), holiday_ms) and one.holder not in gone)
@@ -167,8 +173,10 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
         waiting.setdefault(one.resource, []).append(one)
     held = sum(len(lease.resources) for lease in leases)
     scene = Scene(
-        shelf, t_ms, holiday_ms, sessions, gone, by_holder, by_receiver, waiting, [], [], len(leases), held, len(waits)
+        shelf, t_ms, holiday_ms, sessions, gone, by_holder, by_receiver, waiting, [], [], [], len(leases), held,
+        len(waits),
     )  # fmt: skip
+    scene.asks.extend(sorted((one for one in asked if one.actor not in gone), key=lambda one: one.seq))
     closed = (record for record in shelf.scan("delay/") if isinstance(record, Delay) and scene.is_live(record))
     scene.delays.extend(sorted(closed, key=lambda delay: delay.seq))
     in_line = filter(scene.is_live, queued_or_lapsed)
@@ -179,18 +187,19 @@ def look(shelf: Shelf, t_ms: int, parameters: Parameters) -> Scene:
 
 def wait_view(scene: Scene, resource: str | None = None) -> JsonObject:
     """Return each resource that is held, kept free or waited for, with its leases, delays, queue and those who were
-    refused, and the deadlocked pairs.
+    refused; the approvals that are waited for; and the deadlocked pairs.
 
     A row shows what names the resource or covers it. With `resource` there is one row, of everything that overlaps that
-    name, and the deadlocks that touch it. `counts` are of the whole ledger always.
+    name, and the approvals and deadlocks that touch it. `counts` are of the whole ledger always.
     """
     lens = _Lens(scene)
     if resource is None:
         rows, is_cut = _all_rows(scene, lens)
-        pairs = list(scene.pairs)
+        pairs, asks = list(scene.pairs), scene.asks
     else:
         rows, is_cut = _one_row(scene, lens, resource)
         pairs = [pair for pair in scene.pairs if any(_is_touched(scene, resource, name) for name in pair[1])]
+        asks = [one for one in scene.asks if any(_is_touched(scene, resource, name) for name in one.resources)]
     deadlocks: list[JsonValue] = [{"actors": list(actors), "resources": list(names)} for actors, names in pairs]
     offered = sum(ticket.claim_by_ms is not None for ticket in scene.tickets)
     counts: JsonObject = {
@@ -200,12 +209,14 @@ def wait_view(scene: Scene, resource: str | None = None) -> JsonObject:
         "waiting": scene.waits,
         "queued": len(scene.tickets) - offered,
         "offered": offered,
+        "asked": len(scene.asks),
     }
     return {
         "nowMs": scene.t_ms,
         "resources": rows,
+        "approvals": [_ask_row(scene, one) for one in asks[:ASKS_MAX]],
         "deadlocks": deadlocks,
-        "isTruncated": is_cut or lens.is_cut or scene.is_short or scene.waits > WAITS_MAX,
+        "isTruncated": is_cut or lens.is_cut or scene.is_short or scene.waits > WAITS_MAX or len(asks) > ASKS_MAX,
         "counts": counts,
     }
 
@@ -381,6 +392,25 @@ def _ticket_row(scene: Scene, ticket: Ticket) -> JsonObject:
     return row | _who(scene, ticket.actor, ticket.principal, "actorName")
 
 
+def _ask_row(scene: Scene, pending: Pending) -> JsonObject:
+    """Return an ask for approval in short: what is to be done, who may approve, and without whom it can't be."""
+    row: JsonObject = {
+        "askId": pending.ask_id,
+        "actor": pending.actor,
+        "operation": pending.operation,
+        "resources": list(pending.resources),
+        "mode": pending.mode,
+        "approvers": list(pending.approvers),
+        "quorum": pending.quorum,
+        "given": list(pending.given),
+        "declined": list(pending.declined),
+        "waitsFor": list(pending.needed),
+        "askedAtMs": pending.asked_at_ms,
+        "giveUpByMs": pending.give_up_by_ms,
+    }
+    return row | _who(scene, pending.actor, pending.principal, "actorName")
+
+
 def _state(ticket: Ticket) -> str:
     """Say where a ticket stands: its turn has come, it keeps what is free, it was passed over, or it just waits."""
     if ticket.claim_by_ms is not None:
@@ -438,12 +468,14 @@ def _principal(did: str, principal: str) -> JsonObject:
 
 
 def _deadlocks(scene: Scene) -> tuple[tuple[Pair, ...], bool]:
-    """Return each pair in which A waits for a lease of B and B for one of A, with the resources they wait for; and
-    whether there may be more."""
+    """Return each pair in which A waits for a lease or approval of B and B for one of A, with the resources they wait
+    for; and whether there may be more."""
     lens = _Lens(scene)
     known: dict[str, list[Lease]] = {}
     edges: dict[tuple[str, str], set[str]] = {}
-    for actor, resource, mode in islice(_waits(scene), WAITS_MAX):
+    asks = scene.asks[:WAITS_MAX]
+    counting = {*scene.by_holder, *(approver for pending in asks for approver in pending.needed)}
+    for actor, resource, mode in islice(_waits(scene, counting), WAITS_MAX):
         scheme = scheme_at(scene.view, scheme_of(resource))
         class_name = scheme.class_name if scheme else DEFAULT_CLASS
         if resource not in known:
@@ -453,16 +485,19 @@ def _deadlocks(scene: Scene) -> tuple[tuple[Pair, ...], bool]:
         for lease in () if lens.is_cut else known[resource]:
             if lease.holder != actor and not may_share(class_name, lease.mode, mode):
                 edges.setdefault((actor, lease.holder), set()).add(resource)
+    for pending in asks:
+        for approver in pending.needed if pending.actor in counting else ():
+            edges.setdefault((pending.actor, approver), set()).add(pending.resources[0])
     pairs = sorted((a, b) for a, b in edges if a < b and (b, a) in edges)
     return tuple(((a, b), tuple(sorted(edges[a, b] | edges[b, a]))) for a, b in pairs), lens.is_cut
 
 
-def _waits(scene: Scene) -> Iterator[tuple[str, str, str]]:
-    """Yield what those who hold something wait for: (actor, resource, mode), of tickets and of the latest refusals."""
+def _waits(scene: Scene, counting: set[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield what those who keep others waiting wait for: (actor, resource, mode), of tickets and the last refusals."""
     for ticket in scene.tickets:
-        if ticket.claim_by_ms is None and ticket.actor in scene.by_holder:
+        if ticket.claim_by_ms is None and ticket.actor in counting:
             yield from ((ticket.actor, name, ticket.mode) for name in ticket.resources)
-    for actor in scene.by_holder:
+    for actor in sorted(counting):
         edge = edge_at(scene.view, actor, scene.t_ms)
         if edge is not None:
             yield actor, edge.resource, edge.mode

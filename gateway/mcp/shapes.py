@@ -42,6 +42,22 @@ _LEASE = _object(
 )
 _LEASES: JsonObject = {"type": "array", "items": _LEASE}
 _TICKET = _object({"ticketId": _TEXT, "position": _NUMBER, "pollByMs": _NUMBER}, {"resources": _TEXTS, "mode": _TEXT})
+_ADMISSION = _object(
+    {
+        "seq": _NUMBER,
+        "operation": _TEXT,
+        "resources": _TEXTS,
+        "mode": _TEXT,
+        "argumentsDigest": _TEXT,
+        "validUntilMs": _NUMBER,
+        "uses": _NUMBER,
+    },
+    {"resource": _TEXT, "leaseId": _TEXT, "fencingToken": _NUMBER, "cost": _NUMBER, "approvals": _ROWS},
+)
+_ASK = _object(
+    {"askId": _TEXT, "operation": _TEXT, "resources": _TEXTS, "argumentsDigest": _TEXT, "giveUpByMs": _NUMBER},
+    {"approvers": _TEXTS, "quorum": _NUMBER, "mode": _TEXT, "cost": _NUMBER, "actionDigest": _TEXT},
+)
 _NEXT = _object({"tool": _TEXT, "arguments": _ANY, "why": _TEXT})
 _RESULT = _object({"ok": _FLAG, "seq": _NUMBER, "status": _NUMBER}, {"lease": _LEASE, "error": _TEXT, "message": _TEXT})
 _REFUSAL: Mapping[str, JsonObject] = {
@@ -65,6 +81,7 @@ _PERHAPS: Mapping[str, JsonObject] = {
     "acquireOrder": _TEXTS,
     "delayUntilMs": _NUMBER,
     "endedSeq": _NUMBER,
+    "currentToken": _NUMBER,
     "index": _NUMBER,
 }
 _ALWAYS: Mapping[str, JsonObject] = {"ok": _FLAG, "seq": _NUMBER, "receipt": _ANY, "next": _NEXT}
@@ -78,11 +95,17 @@ SUCCESSES: Mapping[str, tuple[Mapping[str, JsonObject], ...]] = {
     "wait.claim": ({"lease": _LEASE}, {"ticket": _TICKET}),
     "wait.cancel": ({"cancelled": _object({"ticketId": _TEXT})},),
     "session.beat": ({"session": _object({"did": _TEXT, "endsIfIdleAtMs": _NUMBER})},),
+    "coordination.admit": (
+        {"allowed": _FLAG, "admission": _ADMISSION, "isPoliced": _FLAG, "matched": _TEXTS, "obligations": _TEXTS},
+    ),
+    "approval.ask": ({"ask": _ASK},),
+    "approval.withdraw": ({"ask": _object({"askId": _TEXT})},),
     "batch.submit": ({"results": {"type": "array", "items": _RESULT}},),
     "coordination.wait": (
         {
             "nowMs": _NUMBER,
             "resources": _ROWS,
+            "approvals": _ROWS,
             "deadlocks": _ROWS,
             "counts": _ANY,
             "isTruncated": _FLAG,
@@ -93,6 +116,8 @@ SUCCESSES: Mapping[str, tuple[Mapping[str, JsonObject], ...]] = {
         {"nowMs": _NUMBER, "holder": _TEXT, "leases": {"type": "array", "items": _LEASE}, "offered": _ROWS},
     ),
     "trust.get": ({"nowMs": _NUMBER, "did": _TEXT, "trust": _NUMBER},),
+    "usage.get": ({"nowMs": _NUMBER, "did": _TEXT, "usage": _ROWS},),
+    "approval.list": ({"nowMs": _NUMBER, "approvals": _ROWS},),
     "receipt.get": ({"seq": _NUMBER, "receipt": _ANY},),
 }
 

@@ -53,9 +53,13 @@ async def watch(looker: Looker, arguments: JsonObject, *, wait_s: int, names: Ma
 
 
 def _key(picture: JsonObject) -> tuple[object, ...]:
-    """Return what news is: leases and offers, delays, places in line, deadlocks. Renewals and refusals are none."""
+    """Return what news is: leases and offers, delays, places in line, approvals, deadlocks. Renewals and refusals are
+    none."""
     rows = rows_of(picture.get("resources"))
-    return (*(_row_key(row) for row in rows), repr(picture.get("deadlocks")))
+    asks = (
+        repr((row.get("askId"), row.get("given"), row.get("declined"))) for row in rows_of(picture.get("approvals"))
+    )
+    return (*(_row_key(row) for row in rows), *asks, repr(picture.get("deadlocks")))
 
 
 def _row_key(row: JsonObject) -> tuple[object, ...]:
@@ -112,10 +116,36 @@ def advice(answer: JsonObject, action: str, members: JsonObject, names: Mapping[
     ticket = answer.get("ticket")
     if isinstance(ticket, dict):
         return {"next": _claim(ticket, names["wait.claim"])}
+    ask = answer.get("ask")
+    if isinstance(ask, dict) and action == "approval.ask":
+        return {"next": _look_again(ask.get("askId"), names["approval.list"])}
+    if answer.get("error") == "lease_required":
+        wanted = {name: members[name] for name in ("resource", "resources", "mode") if name in members}
+        return {"next": _next(names["lease.acquire"], wanted, "Take a lease that covers it, then ask again.")}
     is_waiting = members.get("wait") is True or not may_wait(resources_of(members))
     if action == "lease.acquire" and answer.get("error") in _IN_THE_WAY and not is_waiting:
         return {"next": _next(names[action], {**members, "wait": True}, "Stand in line, and claim your turn.")}
     return {}
+
+
+def advice_on_ask(answer: JsonObject, arguments: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    """Return `next` for the list of one request: to ask for admission when there are enough, to look again till then."""
+    rows = rows_of(answer.get("approvals"))
+    if "askId" not in arguments or len(rows) != 1:
+        return {}
+    (row,) = rows
+    if row.get("state") == "open":
+        return {"next": _look_again(row.get("askId"), names["approval.list"])}
+    if row.get("state") != "given":
+        return {}
+    asked = {name: row.get(name) for name in ("operation", "resources", "mode", "argumentsDigest", "cost")}
+    given: list[JsonValue] = [one.get("approval") for one in rows_of(row.get("given"))]
+    why = "It is approved. Add leaseId and fencingToken of the lease that you hold on it."
+    return {"next": _next(names["coordination.admit"], {**asked, "approvals": given}, why)}
+
+
+def _look_again(ask_id: JsonValue, tool: str) -> JsonObject:
+    return _next(tool, {"askId": ask_id}, "Renew your lease, wait half a minute, and look whether it was approved.")
 
 
 def _claim(ticket: JsonObject, claim: str) -> JsonObject:

@@ -91,9 +91,10 @@ def test_each_resource_shows_its_lease_and_its_waiters_the_longest_first() -> No
                 ],
             }
         ],
+        "approvals": [],
         "deadlocks": [],
         "isTruncated": False,
-        "counts": {"leases": 1, "held": 1, "delays": 0, "waiting": 2, "queued": 0, "offered": 0},
+        "counts": {"leases": 1, "held": 1, "delays": 0, "waiting": 2, "queued": 0, "offered": 0, "asked": 0},
     }
     assert book.snapshot() == before
 
@@ -319,7 +320,7 @@ def test_a_row_shows_all_who_share_and_the_line_behind_them() -> None:
         },
     ]  # fmt: skip
     view = wait_view(stage.look())
-    assert view["counts"] == {"leases": 2, "held": 2, "delays": 0, "waiting": 0, "queued": 3, "offered": 1}
+    assert view["counts"] == {"leases": 2, "held": 2, "delays": 0, "waiting": 0, "queued": 3, "offered": 1, "asked": 0}
     assert [one["ticketId"] for one in row_of(view, "doc:y")["queue"]] == ["T10"]
 
 
@@ -384,7 +385,7 @@ def test_what_is_kept_free_shows_for_whom_and_until_when_and_is_not_held() -> No
     assert (row["leases"], row["delays"]) == ([], [own | {"heldAs": "lock:y/**"}])
     view = wait_view(scene)
     assert [row["resource"] for row in rows_of(view)] == ["lock:x", "lock:y/**"]
-    assert view["counts"] == {"leases": 0, "held": 0, "delays": 2, "waiting": 0, "queued": 0, "offered": 0}
+    assert view["counts"] == {"leases": 0, "held": 0, "delays": 2, "waiting": 0, "queued": 0, "offered": 0, "asked": 0}
     stage.records[HOLIDAY_KEY] = Counter(NOW_MS + 9_000)
     (row,) = rows_of(wait_view(stage.look(), "lock:y/z"))
     assert row["delays"][0]["endsAtMs"] == NOW_MS + 9_000
@@ -566,7 +567,15 @@ def test_one_walk_for_a_scene_and_none_for_what_is_asked_of_it() -> None:
     scene = stage.look()
     assert stage.walked == 45 + 30
     for asked in (wait_view(scene), wait_view(scene, "repo:000000/007"), wait_view(scene, "repo:none")):
-        assert asked["counts"] == {"leases": 45, "held": 11_520, "delays": 0, "waiting": 30, "queued": 0, "offered": 0}
+        assert asked["counts"] == {
+            "leases": 45,
+            "held": 11_520,
+            "delays": 0,
+            "waiting": 30,
+            "queued": 0,
+            "offered": 0,
+            "asked": 0,
+        }
     assert leases_view(scene, A)["counts"] == {"leases": 45, "offered": 0}
     assert stage.walked == 45 + 30
     assert stage.looked_up < 5 * ROWS_MAX, "a row looks up its scheme, its lease and a label"
@@ -630,7 +639,15 @@ def test_more_who_wait_than_are_looked_at_are_counted_and_the_longest_are_shown(
     waiting = row["waiting"]
     assert (len(waiting), view["isTruncated"]) == (WAITS_MAX, True)
     assert waiting[0]["actor"] == f"agent-{WAITS_MAX + 4:04}"
-    assert view["counts"] == {"leases": 0, "held": 0, "delays": 0, "waiting": WAITS_MAX + 5, "queued": 0, "offered": 0}
+    assert view["counts"] == {
+        "leases": 0,
+        "held": 0,
+        "delays": 0,
+        "waiting": WAITS_MAX + 5,
+        "queued": 0,
+        "offered": 0,
+        "asked": 0,
+    }
 
 
 def test_a_long_line_is_cut_in_a_picture_of_everything_and_longer_where_it_is_asked_for() -> None:

@@ -247,7 +247,15 @@ def picture(*, leases: Sequence[str] = (), queue: Sequence[tuple[str, str, str]]
         "waiting": [],
     }
     rows = [row] if leases or queue else []
-    return {"ok": True, "nowMs": now_ms, "resources": rows, "deadlocks": [], "isTruncated": False, "counts": {}}  # type: ignore[dict-item]
+    return {
+        "ok": True,
+        "nowMs": now_ms,
+        "resources": rows,  # type: ignore[dict-item]
+        "approvals": [],
+        "deadlocks": [],
+        "isTruncated": False,
+        "counts": {},
+    }
 
 
 async def look(

@@ -123,7 +123,15 @@ async def test_a_picture_over_the_socket_is_bounded_and_shared(public: World, mo
         assert reply.status == 200, reply.body
     first = await public.get(WAIT)
     assert (len(first.json["resources"]), first.json["isTruncated"]) == (1_000, True)
-    assert first.json["counts"] == {"leases": 5, "held": 1_280, "delays": 0, "waiting": 0, "queued": 0, "offered": 0}
+    assert first.json["counts"] == {
+        "leases": 5,
+        "held": 1_280,
+        "delays": 0,
+        "waiting": 0,
+        "queued": 0,
+        "offered": 0,
+        "asked": 0,
+    }
     (row,) = (await public.get(f"{WAIT}?resource=lock:4/255")).json["resources"]
     assert row["leases"][0]["holder"] == public.agents["b"].did
     monkeypatch.setattr("gateway.web.scenes.AGE_SECONDS_MAX", 60)
