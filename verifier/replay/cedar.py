@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from verifier.entries import OBLIGATION, RULE_ID, RULE_IDS_MAX
 from verifier.replay.ruling import Claim, Engine, RuleSet, Ruling, error_of
 from verifier.replay.things import Faults
-from verifier.rules import CONTEXT, SCHEMA, Evaluation, Question, evaluations
+from verifier.rules import CONTEXT, NESTING_MAX, SCHEMA, Evaluation, Question, evaluations
 from verifier.wire import JsonObject
 
 if TYPE_CHECKING:
     from cedarpy import PolicySet
 
 SETS_MAX, ANSWERS_MAX = 64, 16_384  # kept; an honest ledger has one set at a time
-NESTING_MAX = 24  # brackets in one another: the engine's parser goes down once for each, and some hundred end a process
 _ERROR = Ruling("error", (), ())
 # Texts and comments count as one token, so that no bracket in them does.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|[()\[\]{}]', re.DOTALL)
