@@ -1968,6 +1968,7 @@ SENTENCES = (
     ),
     ("error", "refused: {error}"),
     ("currentToken", "the token that counts is {currentToken}"),
+    ("endedSeq", "what was named ended with entry {endedSeq}"),
     ("conflict", "held by {holder}, whose lease states its end as {conflict[expiresAtMs]}; not checked here"),
     ("waitingOn", "who waits in turn for {waitingOn}"),
     ("ahead", "behind ticket {ahead[ticketId]} of {ahead[actor]}"),

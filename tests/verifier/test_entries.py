@@ -190,6 +190,83 @@ BODIES = [  # action, body, the code and member it is refused for (None: good)
     ("batch.submit", batch({**ACQUIRE_IN_BATCH, "resource": "a:"}), ("member_invalid", "commands[0].resource")),
 ]
 
+ADMIT: JsonObject = {**WHOM, "operation": "file.write", "resource": "repo:a", "argumentsDigest": "5a" * 32}
+ADMIT_MANY: JsonObject = {name: ADMIT[name] for name in ADMIT if name != "resource"}
+APPROVERS: list[JsonValue] = [*sorted([maker.BOB.did, maker.CAROL.did])]
+ASK: JsonObject = {**ADMIT, "approvers": APPROVERS}
+ASK_MANY: JsonObject = {name: ASK[name] for name in ASK if name != "resource"}
+LOAD: JsonObject = {
+    **WHOM,
+    "rules": "permit(principal, action, resource);\n",
+    "rulesMode": "enforce",
+    "rulesVersion": 1,
+}
+IN_BATCH: JsonObject = {"action": "coordination.admit", **{name: ADMIT[name] for name in ADMIT if name not in WHOM}}
+BODIES += [
+    ("coordination.admit", ADMIT, None),
+    ("coordination.admit", {**ADMIT, "mode": "read", "cost": 10**12, "leaseId": "L5", "fencingToken": 1}, None),
+    ("coordination.admit", {**ADMIT, "approvals": [SIGNED] * 4}, None),
+    ("coordination.admit", {**ADMIT_MANY, "resources": [f"a:{n}" for n in range(64)]}, None),
+    (
+        "coordination.admit",
+        {**ADMIT_MANY, "resources": [f"a:{n}" for n in range(65)]},
+        ("member_invalid", "resources"),
+    ),
+    ("coordination.admit", {**ADMIT, "resources": ["a:x"]}, ("member_conflict", "resource")),
+    ("coordination.admit", {**ADMIT, "operation": "File.write"}, ("member_invalid", "operation")),
+    ("coordination.admit", {**ADMIT, "operation": "f" * 65}, ("member_invalid", "operation")),
+    ("coordination.admit", {**ADMIT, "argumentsDigest": "5A" * 32}, ("member_invalid", "argumentsDigest")),
+    ("coordination.admit", {**ADMIT, "cost": 10**12 + 1}, ("member_invalid", "cost")),
+    ("coordination.admit", {**ADMIT, "cost": -1}, ("member_invalid", "cost")),
+    ("coordination.admit", {**ADMIT, "leaseId": "L5"}, ("member_conflict", "fencingToken")),
+    ("coordination.admit", {**ADMIT, "fencingToken": 5}, ("member_conflict", "leaseId")),
+    ("coordination.admit", {**ADMIT, "approvals": []}, ("member_invalid", "approvals")),
+    ("coordination.admit", {**ADMIT, "approvals": [SIGNED] * 5}, ("member_invalid", "approvals")),
+    ("coordination.admit", {**ADMIT, "approvals": [{**SIGNED, "more": 1}]}, ("member_invalid", "approvals")),
+    ("coordination.admit", {**ADMIT, "action": "file.write"}, ("member_unknown", "action")),
+    ("approval.ask", ASK, None),
+    ("approval.ask", {**ASK, "quorum": 2, "giveUpMs": 604_800_000}, None),
+    ("approval.ask", {**ASK, "quorum": 3}, ("member_conflict", "quorum")),
+    ("approval.ask", {**ASK, "quorum": 0}, ("member_invalid", "quorum")),
+    ("approval.ask", {**ASK, "giveUpMs": 604_800_001}, ("member_invalid", "giveUpMs")),
+    ("approval.ask", {**ASK, "giveUpMs": 999}, ("member_invalid", "giveUpMs")),
+    ("approval.ask", {**ASK, "approvers": []}, ("member_invalid", "approvers")),
+    ("approval.ask", {**ASK, "approvers": [maker.BOB.did] * 2}, ("member_invalid", "approvers")),
+    (
+        "approval.ask",
+        {**ASK, "approvers": APPROVERS[::-1]},
+        ("member_invalid", "approvers"),
+    ),
+    (
+        "approval.ask",
+        {**ASK, "approvers": sorted(maker.Key(n).did for n in range(1, 10))},
+        ("member_invalid", "approvers"),
+    ),
+    ("approval.ask", {**ASK_MANY, "resources": [f"a:{n}" for n in range(16)]}, None),
+    ("approval.ask", {**ASK_MANY, "resources": [f"a:{n}" for n in range(17)]}, ("member_invalid", "resources")),
+    ("approval.ask", {**ASK, "leaseId": "L5"}, ("member_unknown", "leaseId")),
+    ("approval.give", {**WHOM, "askId": "A44", "approval": SIGNED}, None),
+    ("approval.give", {**WHOM, "askId": "T44", "approval": SIGNED}, ("member_invalid", "askId")),
+    ("approval.give", {**WHOM, "askId": "A44", "approval": [SIGNED]}, ("member_invalid", "approval")),
+    ("approval.decline", {**WHOM, "askId": "A44", "reason": "not.now"}, None),
+    ("approval.decline", {**WHOM, "askId": "A44", "reason": "Not now"}, ("member_invalid", "reason")),
+    ("approval.withdraw", {**WHOM, "askId": "A44"}, None),
+    ("approval.withdraw", WHOM, ("member_missing", "askId")),
+    ("rules.load", LOAD, None),
+    ("rules.load", {**LOAD, "rules": "x" * 16_384, "rulesMode": "shadow", "rulesVersion": 2**53 - 1}, None),
+    ("rules.load", {**LOAD, "rules": "x" * 16_385}, ("member_invalid", "rules")),
+    ("rules.load", {**LOAD, "rules": ""}, ("member_invalid", "rules")),
+    ("rules.load", {**LOAD, "rules": "permit\r\n"}, ("member_invalid", "rules")),
+    ("rules.load", {**LOAD, "rules": "// \u202e"}, ("member_invalid", "rules")),
+    ("rules.load", {**LOAD, "rulesMode": "off"}, ("member_invalid", "rulesMode")),
+    ("rules.load", {**LOAD, "rulesVersion": 0}, ("member_invalid", "rulesVersion")),
+    ("batch.submit", batch(IN_BATCH, ACQUIRE_IN_BATCH), None),
+    ("batch.submit", batch({**IN_BATCH, "leaseId": "L5"}), ("member_conflict", "commands[0].fencingToken")),
+    ("batch.submit", batch({**IN_BATCH, "resources": ["a:x"]}), ("member_conflict", "commands[0].resource")),
+    ("batch.submit", batch({"action": "coordination.admit"}), ("member_missing", "commands[0].operation")),
+    ("batch.submit", batch({**IN_BATCH, "approvals": []}), ("member_invalid", "commands[0].approvals")),
+]
+
 
 @pytest.mark.parametrize(("action", "body", "wanted"), BODIES)
 def test_a_body_is_judged_by_its_table(action: str, body: JsonObject, wanted: tuple[str, str] | None) -> None:
@@ -269,7 +346,7 @@ def test_only_a_batch_may_have_a_long_body() -> None:
 def test_every_row_keeps_the_promises_of_the_table() -> None:
     """Requests have an action and its path, the gateway has neither; cited members exist; no name shadows another."""
     common = {member.name for member in COMMON_MEMBERS}
-    assert len(ENTRY_TYPES) == 63
+    assert len(ENTRY_TYPES) == 75
     for kind, row in ENTRY_TYPES.items():
         names = [member.name for member in row.members]
         assert kind == row.type == full_type(row.name)
@@ -288,9 +365,12 @@ def test_a_schema_lets_through_what_the_table_lets_through(
 ) -> None:
     """And refuses what it refuses, but for what only code can say: bounds of bytes, base64, one name twice."""
     checker = Draft202012Validator(body_schema(action))
-    if wanted is None and body.get("delegations") is None:
+    if wanted is None and not {"delegations", "approvals", "approval"} & body.keys():  # statements are judged elsewhere
         checker.validate(body)
-    elif action in ("batch.submit", "apikey.issue", "session.beat") or wanted == ("member_conflict", "proof"):
+    elif action in ("batch.submit", "apikey.issue", "session.beat", "coordination.admit") or wanted == (
+        "member_conflict",
+        "proof",
+    ):
         assert not checker.is_valid(body)
 
 
@@ -411,6 +491,69 @@ def test_a_batch_that_a_deadlock_undoes_fits_as_well() -> None:
     encoded = maker.canonical(widest_batch_refusal())
     assert parse_leaf(encoded).is_known
     assert 60_000 < len(encoded) <= LEAF_BYTES_LARGEST
+
+
+def widest_admission(name: str) -> dict[str, Any]:
+    """All names an admission may have, all rules and obligations that a set may have, and all approvals."""
+    names = sorted([LONG, *(f"s{n % 15:031}:{'a' * 207}{n:03}" for n in range(63))])
+    names[-2] += "/" + "b" * (16_384 - sum(map(len, names)) - 1)
+    counts = dict.fromkeys(("countMinute", "countDay", "costDay"), 2**53 - 1)
+    ids = [f"{n:02}" + "i" * 62 for n in range(64)]
+    facts = {member.name: 2**53 - 1 for member in entries.FACTS}
+    facts |= {"leaseState": "live", "leaseMode": "delete", "actorKind": "session", "custody": "gateway"}  # type: ignore[dict-item]
+    facts |= {"agentName": "n" * 40, "approvals": 4, "leaseAgeMs": 3_600_000, "leaseLeftMs": 3_600_000}  # type: ignore[dict-item]
+    ruling = {"version": 2**53 - 1, "digest": "a" * 64, "mode": "enforce", "engine": "cedar/" + "9" * 32}
+    return {
+        **widest_common(name),
+        "onBehalfOf": maker.OPERATOR.did,
+        "operation": "o" * 64,
+        "resources": names,
+        "mode": "delete",
+        "argumentsDigest": "a" * 64,
+        "cost": 10**12,
+        "leaseId": f"L{2**53 - 2}",
+        "fencingToken": 2**53 - 1,
+        "facts": facts,
+        "schemes": [{"class": "irreversible", "isFolding": False, "name": s, **counts} for s in schemes_of(names)],
+        "rules": {**ruling, "decision": "allow", "matched": ids, "obligations": ids},
+    }
+
+
+def test_the_widest_admission_and_the_widest_denial_fit() -> None:
+    """With a body of the widest text; the largest leaf of all stays the deadlock."""
+    time_ms = entries.TIME_MS_MAX - 3_600_000
+    dids = sorted(maker.Key(40 + n).did for n in range(4))
+    rows = [{"approver": did, "operator": did, "nonce": "n" * 64, "digest": "d" * 64} for did in dids]
+    until = {"grantSeq": 2**53 - 2, "actionDigest": "a" * 64, "validUntilMs": time_ms + 3_600_000, "uses": 1}
+    denied = widest_admission("admission.denied")
+    denied["rules"]["decision"] = "deny"
+    found = [
+        {**widest_admission("admission.allowed"), **until, "approvals": rows},
+        {**denied, "error": "forbidden_by_rules", "number": 622},
+    ]
+    for leaf in found:
+        encoded = maker.canonical(leaf)
+        assert parse_leaf(encoded).is_known
+        assert 50_000 < len(encoded) <= LEAF_BYTES_LARGEST - 4_000
+
+
+def test_an_ask_that_the_widest_cycle_refuses_fits_as_well() -> None:
+    leaf = widest_refusal()
+    cycle, group = leaf["cycle"], ("waitingOn", "cycle", "acquireOrder", "searchBounded")
+    del cycle[0]["fencingToken"]
+    cycle[0]["askId"] = f"A{2**53 - 1}"
+    names = sorted([cycle[0]["resource"], LONG, *(f"s{n:031}:{'a' * 170}" for n in range(14))])
+    refused: dict[str, Any] = {name: leaf[name] for name in group} | widest_common("approval.refused")
+    refused |= {
+        "operation": "o" * 64,
+        "resources": names,
+        "mode": "delete",
+        "argumentsDigest": "a" * 64,
+        "cost": 10**12,
+    }
+    encoded = maker.canonical({**refused, "error": "deadlock", "number": 502})
+    assert parse_leaf(encoded).is_known
+    assert len(encoded) <= LEAF_BYTES_LARGEST - 4_000
 
 
 def test_a_leaf_about_a_key_or_a_witnessed_checkpoint_fits_as_well() -> None:
