@@ -24,6 +24,7 @@ from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.refusal import Refusal
 from gateway.core.resource import ask_of, is_mode_fit, is_name_fit
+from gateway.core.rules import digest_of
 from gateway.core.state import (
     DISPUTE_KEY,
     Burnt,
@@ -40,7 +41,7 @@ from gateway.core.state import (
 )
 from gateway.core.terms import asked_behind
 from verifier.approval import Approval, action_digest
-from verifier.entries import ASKS_REMEMBERED, ZERO_HASH
+from verifier.entries import ASKS_REMEMBERED
 from verifier.wire import JsonObject
 
 _NOTHING: JsonObject = {}
@@ -223,8 +224,7 @@ def _is_too_many(draft: Draft, principal: str, context: Context) -> bool:
 
 
 def _pending(draft: Draft, request: SignedRequest, operators: tuple[str, ...], context: Context) -> Pending:
-    rule_set = rule_set_at(draft)
-    rules_digest = ZERO_HASH if rule_set is None else rule_set.digest
+    rules_digest = digest_of(rule_set_at(draft))
     what = request.text("operation"), request.resources, request.text("mode")
     arguments_digest, cost = request.text("argumentsDigest"), request.number("cost")
     return Pending(

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -260,6 +260,25 @@ def approved(
 def with_approvals(one: Ask, *approvals: dict[str, Any]) -> Ask:
     """Return a request with approvals in its body; its idempotency key stays."""
     return one.but(body=json.dumps(one.members() | {"approvals": list(approvals)}).encode())
+
+
+def plead(name: str, /, *resources: str, of: Sequence[str], at_ms: int = NOW_MS, **members: Any) -> Ask:
+    """Ask those in `of` to approve what `admit` would ask for."""
+    named: dict[str, Any] = {"resource": resources[0]} if len(resources) == 1 else {"resources": list(resources)}
+    asked = {"operation": "file.write", "argumentsDigest": ARGUMENTS, "approvers": sorted(map(did_of, of)), **named}
+    return ask("approval.ask", name, at_ms, **(asked | members))
+
+
+def give(name: str, ask_id: str, approval: dict[str, Any], /, at_ms: int = NOW_MS) -> Ask:
+    return ask("approval.give", name, at_ms, askId=ask_id, approval=approval)
+
+
+def decline(name: str, ask_id: str, /, at_ms: int = NOW_MS, **members: Any) -> Ask:
+    return ask("approval.decline", name, at_ms, askId=ask_id, **members)
+
+
+def withdraw(name: str, ask_id: str, at_ms: int = NOW_MS) -> Ask:
+    return ask("approval.withdraw", name, at_ms, askId=ask_id)
 
 
 def load_rules(name: str, text: str, version: int, /, mode: str = "enforce", at_ms: int = NOW_MS) -> Ask:

@@ -35,13 +35,16 @@ from tests.core.requests import (
     accept,
     acquire,
     add,
+    admit,
     anchor_text,
+    approved,
     ask,
     batch,
     chain,
     delegated,
     did_of,
     digest_of,
+    give,
     key_of,
     open_session,
     proof_of,
@@ -49,6 +52,7 @@ from tests.core.requests import (
     release,
     renew,
     statement,
+    with_approvals,
 )
 from verifier.did import encode_did
 from verifier.entries import BATCH_BODY_BYTES_MAX, MemberError, check_body
@@ -293,10 +297,32 @@ BROUGHT: list[tuple[str, str, Callable[[], Ask], str]] = [
      "delegation_invalid"),
     ("a statement of another shape", "session.open",
      lambda: open_session("S1", [delegated("A", {**statement("A", "S1"), "colour": "red"})]), "delegation_invalid"),
+    ("an approval that somebody else signed", "coordination.admit", lambda: approving("X", approver=did_of("Y")),
+     "approval_invalid"),
+    ("an approval of another shape", "coordination.admit", lambda: approving("X", colour="red"), "approval_invalid"),
+    ("an approval for longer than a week", "coordination.admit",
+     lambda: approving("X", expiresAtMs=NOW_MS + 604_800_000), "approval_invalid"),
+    ("an approval that ends before it begins", "coordination.admit", lambda: approving("X", expiresAtMs=NOW_MS - 1_000),
+     "approval_invalid"),
+    ("an approval given that was changed", "approval.give", lambda: give("X", "A1", tampered()), "approval_invalid"),
+    ("an approval in a command", "batch.submit", lambda: batch("A", approving("X", approver=did_of("Y"))),
+     "approval_invalid"),
     ("more statements than a body may have", "session.open", lambda: open_session("S1", chain("A", "S1") * 4),
      "member_invalid"),
 ]  # fmt: skip
 DIGEST = "a" * 64
+
+
+def approving(by: str, /, **changes: Any) -> Ask:
+    """Ask for an admission that somebody approves, by a statement with changes."""
+    asked = admit("A", "repo:x", mode="read")
+    return with_approvals(asked, approved(by, asked, "0" * 64, **changes))
+
+
+def tampered() -> dict[str, Any]:
+    """Return an approval whose statement was changed after it was signed."""
+    approval = approved("X", admit("A", "repo:x"), "0" * 64)
+    return {**approval, "statement": {**approval["statement"], "operation": "file.delete"}}
 
 
 def enrolment(agent: str, *, proof: str) -> Ask:
@@ -311,9 +337,19 @@ def test_what_others_signed_is_judged_too(action: str, make: Callable[[], Ask], 
 def test_a_session_comes_with_what_it_was_lent() -> None:
     request = take(open_session("S1", chain("op", "A", "S1", verbs=["lease"])).raw(), "session.open")
     assert [(one.iss, one.sub, one.verbs) for one in request.delegations] == [
-        (did_of("op"), did_of("A"), ("lease", "transfer")), (did_of("A"), did_of("S1"), ("lease",)),
+        (did_of("op"), did_of("A"), ("admit", "lease", "transfer")), (did_of("A"), did_of("S1"), ("lease",)),
     ]  # fmt: skip
     assert take(plain().raw()).delegations == ()
+
+
+def test_approvals_come_with_the_request_or_the_command_they_are_for() -> None:
+    one, two = approving("X"), approving("Y")
+    assert [it.approver for it in take(one.raw(), "coordination.admit").approvals] == [did_of("X")]
+    given = take(give("X", "A1", two.members()["approvals"][0]).raw(), "approval.give")
+    assert [it.approver for it in given.approvals] == [did_of("Y")]  # that it is another's, the ledger says
+    whole = take(batch("A", acquire("A", "repo:x"), one, two).raw(), "batch.submit")
+    parts = [[it.approver for it in part.approvals] for part in commands_of(whole)]
+    assert (whole.approvals, parts) == ((), [[], [did_of("X")], [did_of("Y")]])
 
 
 def test_an_enrolment_that_the_new_key_proved_passes() -> None:
@@ -322,7 +358,8 @@ def test_an_enrolment_that_the_new_key_proved_passes() -> None:
 
 def test_every_code_of_the_table_has_a_case() -> None:
     cases = {code for *_, code in REJECTED} | {code for *_, code in BROUGHT}
-    assert cases == set(REJECTIONS) - {"token_invalid", "key_statement_invalid", "key_unready"}  # the desk's
+    of_the_desk = {"token_invalid", "key_statement_invalid", "key_unready", "rules_invalid", "rules_unready"}
+    assert cases == set(REJECTIONS) - of_the_desk
 
 
 def test_only_a_batch_may_be_longer_than_other_bodies() -> None:
