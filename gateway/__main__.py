@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Command] = {
     "wait": Command("see who holds what and who waits; claim a ticket", "client", "gateway.client.commands:main", True),
     "run": Command("run a command while a lease is held", "client", "gateway.client.commands:main", True),
     "scheme": Command("say who may share the names of a scheme", "client", "gateway.client.commands:main", True),
+    "rules": Command("write, check, try, load the rules of admission", "client", "gateway.client.commands:main", True),
     "trust": Command("see a key's trust and how it came about", "client", "gateway.client.commands:main", True),
     "guard": Command("hold commits and file edits to leases", "client", "gateway.guard.commands:main"),
     "mcp": Command("serve an agent's tools to an MCP host, on stdio", "client", "gateway.mcp.bridge:main"),

@@ -21,8 +21,9 @@ from gateway.client.lease_commands import lease_parser
 from gateway.client.office_commands import apikey_parser, operator_parser
 from gateway.client.outcome import check_receipt_path
 from gateway.client.receipt_commands import receipt_parser
-from gateway.client.rule_commands import scheme_parser, trust_parser
+from gateway.client.rules_commands import rules_parser
 from gateway.client.run import Job, run
+from gateway.client.scheme_commands import scheme_parser, trust_parser
 from gateway.client.session_commands import session_parser
 from gateway.client.terminal import Handler, add_home, command_parser, duration_ms, home_option, patient, perform
 from gateway.client.trust import HELD_TTL_MS_MIN
@@ -138,6 +139,7 @@ _COMMANDS: Mapping[str, Callable[[], tuple[argparse.ArgumentParser, Handler]]] =
     "wait cancel": cancel_parser,
     "run": _run_parser,
     "scheme": scheme_parser,
+    "rules": rules_parser,
     "trust": trust_parser,
     "session": session_parser,
     "operator": operator_parser,

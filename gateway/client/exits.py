@@ -48,7 +48,7 @@ from gateway.client.errors import (
 )
 from verifier.verdict import TEXT_CHARACTERS_MAX, escape
 
-DONE, REFUSED, USAGE, UNWITNESSED = 0, 1, 2, 3
+DONE, REFUSED, USAGE, UNWITNESSED, UNFIT = 0, 1, 2, 3, 65
 UNREACHABLE, HELD, LOST, UNPROVEN, NOT_ENROLLED, PROFILE, DEADLOCK, ENDED, DENIED = 69, 73, 75, 76, 77, 78, 79, 80, 81
 NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE, INTERRUPTED, UNREAD = 126, 127, 128, 130, 141
 
@@ -57,6 +57,7 @@ MEANINGS: Mapping[int, str] = {
     REFUSED: "refused, with a receipt; the text names the refusal",
     USAGE: "wrong usage",
     UNWITNESSED: "no quorum of witnesses stands for the receipt yet (after --wait)",
+    UNFIT: "the rule set is not valid, or a case came out otherwise than it expects",
     UNREACHABLE: "the gateway could not be reached in time; nothing is known",
     HELD: "others hold the lease or come first, or another process with this key does (after --wait)",
     LOST: "the lease was lost while the command ran; the command was stopped",

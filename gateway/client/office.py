@@ -132,6 +132,13 @@ class Office(ABC):
         """Return the registered schemes, unverified."""
         return rows_in(await self.caller.read(ACTIONS["scheme.list"].path), "schemes")
 
+    async def load_rules(self, text: str, mode: str, version: int) -> VerifiedReceipt:
+        """Put a rule set in force, as an operator; `version` is one more than that of the set before, 1 for the first.
+
+        `mode` is "enforce", or "shadow": then what it says is written down and denies nothing.
+        """
+        return await self._decided("rules.load", {"rules": text, "rulesMode": mode, "rulesVersion": version})
+
     async def _decided(self, action: str, members: JsonObject, until_ms: int | None = None) -> VerifiedReceipt:
         """Return a decision in our favour; a refusal is raised as the exception of its kind."""
         return (await self.caller.decide(action, members, until_ms=until_ms)).in_favour().receipt
