@@ -110,6 +110,13 @@ _BY_CLAUSE = {
     "33.5": "compare_malformed evidence_differs",
     "31.4": "batch_refusal_due",
     "31.5": "batch_differs batch_malformed batch_missing batch_not_included batch_unexpected",
+    "37.2": "fence_unknown stale_fence lease_too_narrow lease_required admission_conflict approval_required",
+    "37.5": "fact_wrong",
+    "37.6": "rules_wrong policy_error forbidden_by_rules not_permitted",
+    "37.7": "valid_wrong approvals_wrong",
+    "37.10": "rules_out_of_turn rules_invalid",
+    "40.3": "ruling_wrong",
+    "40.4": "rules_not_rederived",
 }
 CLAUSES: Mapping[str, str] = MappingProxyType(
     {code: clause for clause, codes in _BY_CLAUSE.items() for code in codes.split()}

@@ -25,7 +25,7 @@ from verifier.replay.ways import leases_in
 from verifier.rules import Question, make_question
 from verifier.wire import JsonObject, JsonValue
 
-_TEXT = "allowed, but the entries before call for the denial {} (37)"
+_TEXT = "allowed, but the entries before call for the denial {} (37.2)"
 
 
 class Admission(NamedTuple):
@@ -173,7 +173,7 @@ def _stated_faults(state: State, leaf: Leaf, case: Admission) -> Faults:
     stated = leaf.value.get("facts")
     wrong = [name for name, fact in case.facts.items() if not isinstance(stated, dict) or stated.get(name) != fact]
     for name in wrong:
-        yield "fact_wrong", f"{name} is not {case.facts[name]}, as the entries before say (40.3)"
+        yield "fact_wrong", f"{name} is not {case.facts[name]}, as the entries before say (37.5)"
     if leaf.value.get("schemes") != case.schemes:
         yield from _scheme_faults(leaf, case)
     yield from ruling_faults(state, leaf.value.get("rules"), question(leaf, case))
@@ -185,7 +185,7 @@ def _scheme_faults(leaf: Leaf, case: Admission) -> Faults:
     if [[row.get(it) for it in kinds] for row in stated] != [[row[it] for it in kinds] for row in wanted]:
         yield "schemes_wrong", "schemes are not the classes and the folding in force (26.4)"
     else:
-        yield "fact_wrong", "the counts of schemes are not those of the admissions before (40.3)"
+        yield "fact_wrong", "the counts of schemes are not those of the admissions before (37.5)"
 
 
 def _grant_faults(state: State, leaf: Leaf, case: Admission) -> Faults:
@@ -194,10 +194,10 @@ def _grant_faults(state: State, leaf: Leaf, case: Admission) -> Faults:
         yield "citation_wrong", "grantSeq is not the grant of the lease (12.6)"
     rows = [one.row() for one in case.approved]
     if rows_of(leaf.value.get("approvals")) != rows:
-        yield "approvals_wrong", "approvals are not those of the request, by operator (38)"
+        yield "approvals_wrong", "approvals are not those of the request, by operator (37.7)"
     until_ms = min(_ends(state, leaf, case))
     if leaf.number("validUntilMs") != until_ms:
-        yield "valid_wrong", f"validUntilMs is not {until_ms}, the first end of what it rests on (37)"
+        yield "valid_wrong", f"validUntilMs is not {until_ms}, the first end of what it rests on (37.7)"
 
 
 def _ends(state: State, leaf: Leaf, case: Admission) -> Iterator[int]:

@@ -75,7 +75,7 @@ class Cedar:
             if error_of(found) != claim.error:
                 yield "ruling_wrong", f"the rules say {_said(found)}, which calls for {error_of(found) or 'no denial'}"
         elif found != claim.ruling:
-            yield "ruling_wrong", f"the rules say {_said(found)}, not {_said(claim.ruling)} (40.5)"
+            yield "ruling_wrong", f"the rules say {_said(found)}, not {_said(claim.ruling)} (40.3)"
 
     def ruling(self, rule_set: RuleSet, question: Question) -> Ruling:
         """Return what a set says of all resources: an error of one is one, then a denial of one, then it is allowed."""
@@ -144,12 +144,12 @@ class Cedar:
         """A set that is loaded is one that may be."""
         parsed = self._parsed(rule_set)
         if isinstance(parsed, str):
-            yield "rules_invalid", f"the rule set that was loaded can't be read: {parsed} (39.2)"
+            yield "rules_invalid", f"the rule set that was loaded can't be read: {parsed} (37.10)"
             return
         for text in self._breaches(rule_set, parsed):
-            yield "rules_invalid", f"the rule set that was loaded breaks a bound: {text} (39.2)"
+            yield "rules_invalid", f"the rule set that was loaded breaks a bound: {text} (37.10)"
         if rule_set.size != len(parsed.named):
-            yield "rules_wrong", f"count is not {len(parsed.named)} (39.2)"
+            yield "rules_wrong", f"count is not {len(parsed.named)} (37.10)"
 
     def _breaches(self, rule_set: RuleSet, parsed: Parsed) -> Iterator[str]:
         policies = parsed.named.values()

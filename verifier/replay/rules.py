@@ -16,7 +16,7 @@ from verifier.rules import Question
 from verifier.wire import JsonObject, JsonValue
 
 NO_ENGINE = "none"
-_OUT_OF_TURN = "rule sets are numbered without a gap, from 1 (39.2)"
+_OUT_OF_TURN = "rule sets are numbered without a gap, from 1 (37.10)"
 
 
 class InForce(NamedTuple):
@@ -60,16 +60,16 @@ def ruling_faults(state: State, stated: JsonValue, question: Question) -> Faults
     rule_set = state.rule_set
     if rule_set is None or not isinstance(stated, dict):
         if rule_set is not None or stated is not None:
-            yield "rules_wrong", "rules are there exactly when a set was loaded before (40.4)"
+            yield "rules_wrong", "rules are there exactly when a set was loaded before (37.6)"
         return
     wanted = InForce(rule_set.version, rule_set.digest, rule_set.mode)
     if tuple(stated.get(name) for name in InForce._fields) != wanted:
-        yield "rules_wrong", f"rules are not version {wanted.version} in mode {wanted.mode}, the set in force (40.4)"
+        yield "rules_wrong", f"rules are not version {wanted.version} in mode {wanted.mode}, the set in force (37.6)"
     engine, ruling = str(stated.get("engine")), _ruling(stated)
     if engine != NO_ENGINE:
         yield from _engine_faults(state, engine)
     elif ruling != Ruling("error", (), ()):
-        yield "rules_wrong", "without an engine a ruling is an error, and nothing matches (40.4)"
+        yield "rules_wrong", "without an engine a ruling is an error, and nothing matches (37.6)"
     state.claims.append(Claim(rule_set, engine, question, ruling))
 
 
@@ -82,7 +82,7 @@ def batch_claims(state: State, asked: Question, error: str) -> None:
 def _engine_faults(state: State, engine: str) -> Faults:
     """One process has one engine; `service.started` begins another."""
     if state.engine not in ("", engine):
-        yield "rules_wrong", f"engine is not {state.engine}, which the service has had since its start (40.4)"
+        yield "rules_wrong", f"engine is not {state.engine}, which the service has had since its start (37.6)"
     state.engine = engine
 
 

@@ -1,7 +1,7 @@
 """How much was admitted: for each agent, operator and scheme, by minutes and days of log time, and in all.
 
 Only what was allowed counts. A window is a whole minute or day since 1970, so nobody has to remember when one began.
-Source: docs/protocol.md 37, 40.3.
+Source: docs/protocol.md 37.5, 40.
 """
 
 from __future__ import annotations
