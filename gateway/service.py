@@ -407,7 +407,7 @@ def request_cost(view: Live, request: SignedRequest) -> int:
 def _asked(view: Live, request: SignedRequest) -> Sequence[str]:
     """Return the names that a decision looks around at: those of the body, or of the lease that is to be changed."""
     action, body = request.action, request.body
-    if action == "lease.acquire" or (action == "lease.release" and "leaseId" not in body):
+    if action in ("lease.acquire", "coordination.admit") or (action == "lease.release" and "leaseId" not in body):
         return request.resources
     if action == "lease.accept" or (action == "lease.renew" and "mode" in body):
         lease = lease_at(view, request.text("leaseId"))

@@ -153,7 +153,7 @@ def scheme_line(row: JsonObject) -> str:
 
 def usage_line(row: JsonObject, own: str = "") -> str:
     """Return what was admitted to one agent or operator, or on one scheme, in one line."""
-    name = str(row.get("name"))
+    name = str(row.get("did", row.get("scheme")))
     denied = f"  denied {row['denied']}" if "denied" in row else ""
     return (
         f"{row.get('of')} {name}{_you(name, own)}  this minute {row.get('countMinute')}  today {row.get('countDay')}, "

@@ -47,10 +47,10 @@ def usages_view(shelf: Shelf, t_ms: int) -> JsonObject:
     return {"nowMs": t_ms, "usage": rows, **_cut(len(pairs))}
 
 
-def _usage_row(of: str, name: str, usage: Usage) -> JsonObject:
+def _usage_row(of: str, whose: str, usage: Usage) -> JsonObject:
     row: JsonObject = {
         "of": of,
-        "name": name,
+        "scheme" if of == "scheme" else "did": whose,
         "countMinute": usage.minute_count,
         "countDay": usage.day_count,
         "costDay": usage.day_cost,

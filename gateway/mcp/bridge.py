@@ -126,7 +126,9 @@ class AgentCaller:
             return "" if name is None else f"resource={quote(str(name), safe='')}"
         if action == "lease.list":
             return f"holder={arguments.get('holder', 'me')}"
-        assert action == "trust.get", "tools.py offers four reads"
+        if action == "approval.list":
+            return f"askId={arguments['askId']}" if "askId" in arguments else f"of={self.did}"
+        assert action in ("trust.get", "usage.get"), "tools.py offers six reads"
         return f"did={arguments.get('did', self.did)}"
 
 

@@ -24,9 +24,10 @@ from gateway.actions import ACTIONS, Action
 from gateway.client.signing import new_idempotency_key
 from gateway.mcp.protocol import INVALID_PARAMS, Fault, Request, called, plain_result
 from gateway.mcp.shapes import input_schema, output_schema
-from gateway.mcp.watch import advice, watch
+from gateway.mcp.watch import advice, advice_on_ask, watch
 from verifier.entries import (
     ACTION_BODIES,
+    ASK_ID,
     BOOLEAN,
     DID,
     RESOURCE,
@@ -142,12 +143,21 @@ MEANINGS: Mapping[str, str] = {
     "reasonDigest": "SHA-256 of a longer reason that stays with you",
     "ticketId": "Which place in line, as the queueing named it",
     "activity": "What the session is doing, as a code",
-    "commands": "What to do, in order: each has an `action` (lease.acquire, lease.renew, lease.release) and the "
-    "members of that tool, without waiting",
+    "commands": "What to do, in order: each has an `action` (lease.acquire, lease.renew, lease.release, "
+    "coordination.admit) and the members of that tool, without waiting",
     "isAtomic": "true: all or nothing",
     "isBare": "true: leave direct signatures out of the receipts",
     "holder": "Whose leases: the DID of an agent; left out: your own",
-    "did": "Whose trust: the DID of an agent; left out: your own",
+    "operation": "What you are about to do, as a code",
+    "argumentsDigest": "SHA-256, in hex, of exactly what you will do: the command, the diff, the request",
+    "fencingToken": "With leaseId: the fencing token that you have of that lease",
+    "cost": "What it costs, for budgets that the rules may have; left out: 0",
+    "approvals": "Approvals of exactly this, as coordination.approval.list shows them: each a statement and its "
+    "signature",
+    "approvers": "Whom to ask: DIDs of agents or operators, sorted",
+    "quorum": "How many of them must approve; left out: 1",
+    "askId": "Which request for approval, as the asking named it; left out of a list: all of your own",
+    "did": "Whose: the DID of an agent; left out: your own",
     "seq": "The number of the entry, `seq` of its answer",
     "waitSeconds": "For how long the answer may be held back until there is news",
     "idempotencyKey": "A name for this one intention: repeat the call with the same one when no answer came, and it "
@@ -175,6 +185,8 @@ _READS: Mapping[str, tuple[Member, ...]] = {
     "lease.list": (Member("holder", DID, False),),
     "trust.get": (Member("did", DID, False),),
     "receipt.get": (Member("seq", SEQ),),
+    "usage.get": (Member("did", DID, False),),
+    "approval.list": (Member("askId", ASK_ID, False),),
 }
 
 TOOLS: tuple[Tool, ...] = (
@@ -208,6 +220,21 @@ TOOLS: tuple[Tool, ...] = (
         "waitSeconds 20 the answer comes when your turn does.",
     ),
     _tool("wait.cancel", "Whenever you no longer want what you stand in line for.", is_idempotent=True),
+    _tool(
+        "coordination.admit",
+        "Right before you act, each time. Present the lease and its token; only mode read needs none. `allowed` true "
+        "is good for one execution of just these arguments, until `validUntilMs`; do what `obligations` name. A denial "
+        "says why: don't act.",
+    ),
+    _tool(
+        "approval.ask",
+        "What can't be undone, and what the rules say, needs it. People or other agents of another operator answer, "
+        "which takes a while: renew your lease meanwhile, look with coordination.approval.list, then ask for admission "
+        "with the same values and what they gave.",
+    ),
+    _tool(
+        "approval.withdraw", "As soon as you no longer want it: an open request counts as waiting.", is_idempotent=True
+    ),
     _tool("session.beat", "Only a session does: without a sign of life it ends, and gives back what it holds."),
     _tool(
         "batch.submit",
@@ -221,11 +248,20 @@ TOOLS: tuple[Tool, ...] = (
     ),
     _tool("lease.list", "Also those that are offered to it."),
     _tool("trust.get", "In thousandths of a point; releases in time raise it, leases that run out lower it."),
+    _tool("usage.get", "What the budgets and rates of the rules count."),
+    _tool(
+        "approval.list",
+        "Your own, or one. When its `state` is given, `next` says how to ask for admission with what they gave.",
+    ),
     _tool("receipt.get", "Anyone can check it without this gateway."),
 )
 WITHHELD: Mapping[str, str] = {
     "lease.break": "an operator's",
     "scheme.set": "an operator's",
+    "rules.load": "an operator's",
+    "rules.show": "for people; a denial names the rules that forbid",
+    "approval.give": "for people: whoever approves reads what it is, and signs it outside of any tool",
+    "approval.decline": "for people, as giving is",
     "agent.add": "an operator's",
     "agent.remove": "an operator's",
     "operator.add": "an operator's",
@@ -368,6 +404,9 @@ async def _decide(caller: Caller, tool: Tool, spelling: Spelling, arguments: Jso
 
 
 async def _read(caller: Caller, tool: Tool, spelling: Spelling, arguments: JsonObject) -> JsonObject:
+    if tool.action.name == "approval.list":
+        asked = shorn(await caller.read(tool.action.name, arguments))
+        return asked | advice_on_ask(asked, arguments, names_in(spelling))
     if tool.action.name != "coordination.wait":
         return shorn(await caller.read(tool.action.name, arguments))
     picture = shorn(await watch(caller, arguments, wait_s=_wait_s(arguments), names=names_in(spelling)))

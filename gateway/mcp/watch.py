@@ -120,7 +120,7 @@ def advice(answer: JsonObject, action: str, members: JsonObject, names: Mapping[
     if isinstance(ask, dict) and action == "approval.ask":
         return {"next": _look_again(ask.get("askId"), names["approval.list"])}
     if answer.get("error") == "lease_required":
-        wanted = {name: members[name] for name in ("resource", "resources", "mode") if name in members}
+        wanted: JsonObject = {name: members[name] for name in ("resource", "resources", "mode") if name in members}
         return {"next": _next(names["lease.acquire"], wanted, "Take a lease that covers it, then ask again.")}
     is_waiting = members.get("wait") is True or not may_wait(resources_of(members))
     if action == "lease.acquire" and answer.get("error") in _IN_THE_WAY and not is_waiting:
@@ -129,7 +129,7 @@ def advice(answer: JsonObject, action: str, members: JsonObject, names: Mapping[
 
 
 def advice_on_ask(answer: JsonObject, arguments: JsonObject, names: Mapping[str, str]) -> JsonObject:
-    """Return `next` for the list of one request: to ask for admission when there are enough, to look again till then."""
+    """Return `next` for the list of one request: to ask for admission once it is approved, until then to look again."""
     rows = rows_of(answer.get("approvals"))
     if "askId" not in arguments or len(rows) != 1:
         return {}
@@ -138,7 +138,7 @@ def advice_on_ask(answer: JsonObject, arguments: JsonObject, names: Mapping[str,
         return {"next": _look_again(row.get("askId"), names["approval.list"])}
     if row.get("state") != "given":
         return {}
-    asked = {name: row.get(name) for name in ("operation", "resources", "mode", "argumentsDigest", "cost")}
+    asked: JsonObject = {name: row.get(name) for name in ("operation", "resources", "mode", "argumentsDigest", "cost")}
     given: list[JsonValue] = [one.get("approval") for one in rows_of(row.get("given"))]
     why = "It is approved. Add leaseId and fencingToken of the lease that you hold on it."
     return {"next": _next(names["coordination.admit"], {**asked, "approvals": given}, why)}

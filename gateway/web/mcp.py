@@ -21,6 +21,7 @@ from functools import partial
 import orjson
 
 from gateway.actions import ACTIONS
+from gateway.core.admissionview import ask_view, usage_view
 from gateway.core.intake import Rejection
 from gateway.core.refusal import SESSION_REQUIRED
 from gateway.core.waitview import trust_view
@@ -42,6 +43,7 @@ from gateway.mcp.tools import Spelling, Trouble, find_call, is_held, result_of
 from gateway.web.access import bearer_token
 from gateway.web.connection import Reply
 from gateway.web.house import JSON, House, receipt_at
+from gateway.web.pictures import with_statements
 from gateway.web.problem import BASE_HEADERS, BEARER_CHALLENGE, problem_of
 from gateway.web.routes import Call, Route
 from verifier.wire import JsonObject
@@ -211,8 +213,16 @@ class HttpCaller:
             case "trust.get":
                 did = str(arguments.get("did", self.did))
                 return {"ok": True, **trust_view(house.shelf, did, house.sequencer.time_ms, house.ledger.parameters)}
+            case "usage.get":
+                did = str(arguments.get("did", self.did))
+                return {"ok": True, **usage_view(house.shelf, did, house.sequencer.time_ms)}
+            case "approval.list" if "askId" in arguments:
+                found = ask_view(house.shelf, str(arguments["askId"]), house.sequencer.time_ms)
+                return {"ok": True, **await with_statements(house, found)}
+            case "approval.list":
+                return _parsed(await scenes.asks(self.did, ""))
             case _:
-                assert action == "receipt.get", "tools.py offers four reads"
+                assert action == "receipt.get", "tools.py offers six reads"
                 seq = arguments["seq"]
                 assert isinstance(seq, int), "the table says so"
                 return {"ok": True, "seq": seq, "receipt": _parsed(await receipt_at(house, seq))}

@@ -172,9 +172,11 @@ def _refused_answers(action: Action) -> dict[str, object]:
     leaves = [name for name in _leaves(action) if _is_refusal(name)]
     if not leaves:  # a session that may not open leaves no entry
         return {}
-    statuses = sorted({row.status for row in TABLE if row.is_receipted})
+    is_admission = action.name == "coordination.admit"  # what is not admitted is forbidden, whatever the reason
+    statuses = [_FORBIDDEN] if is_admission else sorted({row.status for row in TABLE if row.is_receipted})
     text = "Refused, with a receipt, or a problem."
-    schema = {"allOf": [{"$ref": "#/components/schemas/Refusal"}], "x-tallystick-leaves": leaves}
+    said = ["Refusal", "Ruled"] if is_admission else ["Refusal"]
+    schema = {"allOf": [{"$ref": f"#/components/schemas/{name}"} for name in said], "x-tallystick-leaves": leaves}
     content = {"application/json": {"schema": schema}, "application/problem+json": {"schema": _PROBLEM_REF}}
     answer = {"description": text, "content": content, "headers": _headers(_ALLOWANCE)}
     later = answer | {"headers": _headers({**_ALLOWANCE, **_RETRY_AFTER})}
@@ -182,6 +184,7 @@ def _refused_answers(action: Action) -> dict[str, object]:
 
 
 _MAY_BE_LATER = (409, 429)
+_FORBIDDEN = 403
 
 
 def _headers(rows: Mapping[str, str]) -> dict[str, object]:
@@ -193,8 +196,11 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 def _answer_schema(leaves: Sequence[str], action: Action) -> dict[str, object]:
-    kind = "BatchAnswer" if action.name == "batch.submit" else "Answer"
-    return {"allOf": [{"$ref": f"#/components/schemas/{kind}"}], "x-tallystick-leaves": list(leaves)}
+    kinds = _SAID.get(action.name, ("Answer",))
+    return {"allOf": [{"$ref": f"#/components/schemas/{kind}"} for kind in kinds], "x-tallystick-leaves": list(leaves)}
+
+
+_SAID: Mapping[str, tuple[str, ...]] = {"batch.submit": ("BatchAnswer",), "coordination.admit": ("Answer", "Ruled")}
 
 
 def _json(text: str, schema: Mapping[str, object], headers: Mapping[str, str] = _NO_HEADERS) -> dict[str, object]:
@@ -260,6 +266,7 @@ def _schemas() -> dict[str, object]:
         "Answer": answer,
         "BatchAnswer": _batch_schema(),
         "Refusal": _refusal_schema(),
+        "Ruled": _ruled_schema(),
         "Problem": problem,
         **leaves,
     }
@@ -295,9 +302,24 @@ def _batch_schema() -> dict[str, object]:
     }
 
 
+def _ruled_schema() -> dict[str, object]:
+    """Return what an admission and a denial say alike: whether it may be done, and what the rules said of it."""
+    allowed = leaf_schema(full_type("admission.allowed"))["properties"]
+    assert isinstance(allowed, dict), "a leaf is an object"
+    texts = {"type": "array", "items": {"type": "string"}}
+    properties: dict[str, object] = {
+        "allowed": {"type": "boolean"},
+        "isPoliced": {"type": "boolean", "description": "Whether a rule set decided, and did not only watch"},
+        "matched": texts,
+        "obligations": texts,
+        **{name: allowed[name] for name in ("rules", "facts", "schemes")},
+    }
+    return {"type": "object", "required": ["allowed", "isPoliced", "matched", "obligations"], "properties": properties}
+
+
 def _refusal_schema() -> dict[str, object]:
     """Return what a refusal with a receipt says; the members beyond the first are those of its leaf."""
-    told = sorted({name for row in HELD_MEMBERS.values() for names in row for name in names} | {"leaseId", "ticketId"})
+    told = sorted({name for row in HELD_MEMBERS.values() for names in row for name in names} | _TOLD_BESIDE)
     members = [leaf_schema(row.type)["properties"] for row in ENTRY_TYPES.values()]
     kinds = {name: kind for known in members if isinstance(known, dict) for name, kind in known.items()}
     properties: dict[str, object] = {
@@ -314,6 +336,9 @@ def _refusal_schema() -> dict[str, object]:
         "required": required,
         "properties": {**{name: kinds[name] for name in told}, **properties},
     }
+
+
+_TOLD_BESIDE = frozenset({"leaseId", "ticketId", "currentToken", "askId", "rulesVersion"})
 
 
 def _public_paths(origin: str) -> dict[str, dict[str, object]]:

@@ -11,6 +11,7 @@ import orjson
 
 from gateway.core.admissionview import ask_view, rules_view, usage_view
 from gateway.core.waitview import trust_view
+from gateway.store.contract import Reading
 from gateway.web.access import Reader, check_unlimited, reader_of
 from gateway.web.connection import Reply
 from gateway.web.house import JSON, House
@@ -119,7 +120,7 @@ async def approvals(house: House, call: Call) -> Reply:
     if name == "askId":
         found = ask_view(house.shelf, value, house.sequencer.time_ms)
         _check_own_ask(house, reader, found)
-        return _now(house, found)
+        return _now(house, await with_statements(house, found))
     if reader is None or (name, reader.did) != ("of", value):
         check_unlimited(house, reader)
     return _picture(house, await house.scenes.asks(value if name == "of" else "", value if name == "by" else ""))
@@ -130,6 +131,22 @@ def _check_own_ask(house: House, reader: Reader | None, found: JsonObject) -> No
     rows = rows_of(found["approvals"])
     if reader is None or not all(reader.did == row["actor"] for row in rows) or not rows:
         check_unlimited(house, reader)
+
+
+async def with_statements(house: House, found: JsonObject) -> JsonObject:
+    """Return one request of a view with the signed statements that were given for it, as they are presented."""
+    return await house.reads.call(lambda entries: _with_statements(entries, found))
+
+
+def _with_statements(entries: Reading, found: JsonObject) -> JsonObject:
+    """Add to each approval the statement that the entry which gave it has in its evidence."""
+    for row in rows_of(found["approvals"]):
+        for given in rows_of(row["given"]):
+            seq = given["seq"]
+            assert isinstance(seq, int), "a view made it"
+            (entry,) = entries.entries(seq, seq + 1)
+            given["approval"] = orjson.loads(orjson.loads(entry.leaf)["request"]["body"])["approval"]
+    return found
 
 
 async def rules(house: House, call: Call) -> Reply:

@@ -77,10 +77,24 @@ def test_refusals_have_their_own_shape_and_say_when_to_come_back() -> None:
     assert {"conflict", "cycle", "acquireOrder", "ahead", "ticketId", "delayUntilMs", "retryAfterMs"} < set(refusal)
     for action in ACTIONS.values():
         answers = operation_of(action.name)["responses"]
-        if action.kind == "decision" and action.name != "session.open":
+        if action.kind == "decision" and action.name not in ("session.open", "coordination.admit"):
             assert all("Retry-After" in answers[status]["headers"] for status in ("409", "429"))
             leaves = answers["409"]["content"]["application/json"]["schema"]["x-tallystick-leaves"]
             assert leaves and all(leaf.endswith(".refused/1") for leaf in leaves)
+
+
+def test_a_denied_admission_is_forbidden_and_says_what_an_allowed_one_says() -> None:
+    answers = operation_of("coordination.admit")["responses"]
+    assert sorted(answers) == ["200", "403", "default"]
+    said = {status: answers[status]["content"]["application/json"]["schema"] for status in ("200", "403")}
+    assert [said[status]["x-tallystick-leaves"] for status in said] == [
+        [full_type("admission.allowed")], [full_type("admission.denied")],
+    ]  # fmt: skip
+    assert all({"$ref": "#/components/schemas/Ruled"} in schema["allOf"] for schema in said.values())
+    components: Any = openapi(ORIGIN)["components"]
+    ruled = components["schemas"]["Ruled"]
+    assert {"allowed", "isPoliced", "matched", "obligations"} == set(ruled["required"])
+    assert {"rules", "facts", "schemes"} < set(ruled["properties"])
 
 
 def test_who_may_ask_how_is_said_of_every_operation() -> None:
