@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 
 EXIT_OK, EXIT_USAGE = 0, 2
 OUR_PACKAGES = ("gateway", "keys", "verifier")
@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, Command] = {
     "rules": Command("write, check, try, load the rules of admission", "client", "gateway.client.commands:main", True),
     "trust": Command("see a key's trust and how it came about", "client", "gateway.client.commands:main", True),
     "guard": Command("hold commits and file edits to leases", "client", "gateway.guard.commands:main"),
+    "guard hook": Command("answer a coding agent before a tool call", "client", "gateway.guard.hook:main"),
     "mcp": Command("serve an agent's tools to an MCP host, on stdio", "client", "gateway.mcp.bridge:main"),
     "witness": Command("run a witness that cosigns how far ledgers go", "client", "gateway.witness.commands:main"),
     "demo": Command("see all of it at work, and a flipped byte refused", "gateway", "gateway.demo.__main__:main"),
@@ -110,6 +111,8 @@ def _load(command: Command) -> Callable[[Sequence[str]], int]:
 
 
 def _version() -> str:
+    from importlib import metadata  # which takes longer to load than all of this file
+
     try:
         return metadata.version("tallystick")
     except metadata.PackageNotFoundError:

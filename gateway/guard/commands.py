@@ -11,7 +11,7 @@ from gateway.client.exits import DONE, USAGE
 # Each is called with the arguments after its name and returns an exit code.
 GUARDS: Mapping[str, tuple[str, str]] = {
     "git": ("compare what git commits and pushes with leases", "gateway.guard.git_commands:main"),
-    "hook": ("answer a coding agent that asks before a tool call", "gateway.guard.hook_commands:main"),
+    "hook": ("answer a coding agent that asks before a tool call", "gateway.guard.hook:main"),
 }
 
 

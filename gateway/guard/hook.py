@@ -1,0 +1,240 @@
+"""`tallystick guard hook`: answers a coding agent that asks, on standard input, before it calls a tool.
+
+House rules of this file:
+
+* Every way out is an answer. What can't be read, reached or decided in time is a no with its reason, unless --fail-open
+  was set, and then the answer says so. Hosts let a call run when a hook is cut off or ends in an unknown way, so there
+  is a deadline of its own, kept by a timer that works whatever this process is waiting for.
+* A no that the host's form can carry is an object on standard output and exit code 0; where not even the host is known
+  it is exit code 2 and standard error, which block in all of them.
+* One process is started for each tool call, so most of them load neither the client nor asyncio: a tool that only
+  reads, and a write under a lease that was renewed a moment ago, are answered from the session's file (hook_state.py).
+
+Source: docs/guards.md; docs/adr/0052-a-hook-that-asks-first.md; scenarios 1, 14, 15, 24, 28, 29, 39, 46.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from gateway.guard.hook_hosts import HOSTS, INPUT_BYTES_MAX, BadInput, Call, JsonObject, answer, parse_call, warned
+from gateway.guard.hook_options import Settings, parse_settings
+from gateway.guard.hook_state import Need, Shelf, State, steady_ms
+from gateway.guard.hook_tools import BadTool, touch_of
+from gateway.guard.shell_programs import Write
+
+DONE, BLOCKED = 0, 2
+_PASS, _DENY = "pass", "deny"
+
+
+class Failed(Exception):
+    """Nothing was decided; the text says why."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the hook, or `install` or `status`; returns 0 with an answer, or 2 where the host can't be told otherwise."""
+    if argv and argv[0] in ("install", "status"):
+        from gateway.guard.hook_install import main as install
+
+        return install(argv)
+    return _Hook(parse_settings(argv)).run()
+
+
+class _Hook:
+    """One call. `_call` is None as long as it is not known who asks."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._call: Call | None = None
+        self._until_ms = steady_ms() + settings.deadline_ms
+
+    def run(self) -> int:
+        signal.signal(signal.SIGALRM, self._late)
+        signal.setitimer(signal.ITIMER_REAL, self._settings.deadline_ms / 1000)
+        try:
+            self._call = parse_call(_standard_input(), self._settings.host)
+            decision, reason = self._decide(self._call)
+        except BadInput as error:
+            decision, reason = self._failed(f"the call can't be read: {error}")
+        except Failed as error:
+            decision, reason = self._failed(str(error))
+        except (Exception, KeyboardInterrupt) as error:
+            decision, reason = self._failed(f"the hook itself failed ({type(error).__name__})")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return self._say(decision, reason)
+
+    def _late(self, _number: int, _frame: object) -> NoReturn:
+        """The time is over: answer from here, and end without a look back."""
+        seconds = self._settings.deadline_ms / 1000
+        code = self._say(*self._failed(f"no answer within {seconds:g} s"))
+        sys.stdout.flush()
+        os._exit(code)
+
+    def _failed(self, why: str) -> tuple[str, str]:
+        if self._call is not None and self._call.kind != "tool":
+            return _PASS, ""  # nothing is about to happen
+        if self._settings.is_open:
+            return "open", f"tallystick: leases were NOT checked (--fail-open): {why}"
+        return _DENY, f"tallystick: nothing was checked, so nothing is done: {why}"
+
+    def _say(self, decision: str, reason: str) -> int:
+        """Print the answer and return the exit code."""
+        host = HOSTS[self._settings.host] if self._settings.host else HOSTS["claude-code"]
+        if self._call is not None:
+            host = self._call.host
+        elif decision == _DENY:
+            print(reason, file=sys.stderr)
+            return BLOCKED
+        said: JsonObject = {}
+        if decision == "open":
+            said = warned(host, answer(host, _PASS, reason), reason)
+        elif reason:
+            is_permitted = decision == _PASS and self._settings.is_allowing
+            said = answer(host, "allow" if is_permitted else decision, reason)
+        try:
+            print(json.dumps(said), flush=True)
+        except (OSError, ValueError):
+            return BLOCKED
+        return DONE
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+
+    def _decide(self, call: Call) -> tuple[str, str]:
+        if call.kind == "other":
+            return _PASS, ""
+        if call.kind == "end":
+            return self._end(call)
+        try:
+            touch = touch_of(call, self._settings.tools)
+        except BadTool as error:
+            return _DENY, f"tallystick: {error}"
+        if not touch.is_writing:
+            return _PASS, ""
+        return self._hold(call, touch.writes, touch.unseen)
+
+    def _hold(self, call: Call, writes: Sequence[Write], unseen: Sequence[str]) -> tuple[str, str]:
+        from gateway.guard.hook_paths import NoPlace, find, home_of
+        from gateway.guard.paths import PathRefused
+
+        if unseen and self._settings.unseen == _DENY:
+            return self._unseen(unseen, "")
+        home = self._settings.home or home_of(call.folder)
+        shelf = Shelf(home, call.session)
+        state = shelf.load()
+        try:
+            found = find(writes, state)
+        except PathRefused as error:
+            return _DENY, f"tallystick: {error}. Name the file itself."
+        except NoPlace as error:
+            raise Failed(str(error)) from error
+        if found.outside and self._settings.outside != "allow":
+            return self._settings.outside, _outside_words(found.outside)
+        told = self._covered(shelf, state, found.needs)
+        if told is not None:
+            return _DENY, f"tallystick: {told}"
+        words = _held_words(shelf.load(), found.needs)
+        return self._unseen(unseen, words) if unseen else (_PASS, words)
+
+    def _unseen(self, unseen: Sequence[str], words: str) -> tuple[str, str]:
+        why = f"tallystick can't see all that this writes: {'; '.join(dict.fromkeys(unseen))}."
+        seen = f" {words}" if words else ""
+        match self._settings.unseen:
+            case "deny":
+                return _DENY, f"{why} Name the files in a way it reads, or edit them with the tool for files."
+            case "ask":
+                return "ask", f"{why}{seen} Let it run only if it touches nobody's files."
+            case _:
+                return _PASS, f"{why}{seen} What it changes is compared with leases when it is committed."
+
+    def _covered(self, shelf: Shelf, state: State, needs: Sequence[Need]) -> str | None:
+        """Return None when leases cover the needs, else why not; asks the gateway only where that is needed."""
+        now_ms = steady_ms()
+        if not needs or (state.is_quiet(now_ms) and not state.uncovered(needs, now_ms)):
+            return None
+        if not shelf.folder.parent.is_dir():
+            raise Failed(f"{shelf.folder.parent} holds no profile; make one with: tallystick join URL --root VKEY")
+        places = state.places
+        with shelf.turn():
+            state = shelf.load()  # another call of this session may have brought it meanwhile
+            state.places |= places
+            return self._ask(shelf, state, needs)
+
+    def _ask(self, shelf: Shelf, state: State, needs: Sequence[Need]) -> str | None:
+        import asyncio
+
+        from gateway.client.errors import ClientError
+        from gateway.guard.hook_keep import NEEDS_MAX, Denied, Terms, keep, told
+        from verifier.wire import Malformed
+
+        settings = self._settings
+        if len(needs) > NEEDS_MAX:
+            return f"this touches {len(needs)} files, more than {NEEDS_MAX}: take a lease on their folder first"
+        missing = [need.name for need in state.uncovered(needs, steady_ms())]
+        met = shelf.claim(state, missing, self._until_ms + settings.ttl_ms) if missing else None
+        if met is not None:
+            return f"{met} is held by another session with this same key, which to the ledger would be the same holder"
+        terms = Terms(shelf.folder.parent, settings.is_taking, settings.ttl_ms, self._until_ms)
+        state.claims = ()
+        try:
+            asyncio.run(keep(terms, state, needs))
+        except Denied as error:
+            shelf.save(state)
+            return str(error)
+        except (ClientError, Malformed) as error:
+            if not getattr(error, "is_unknown", False):  # else the claim stays: it may have been granted
+                shelf.save(state)
+            return self._unless_open(told(error) if isinstance(error, ClientError) else str(error), error)
+        shelf.save(state)
+        return None
+
+    def _unless_open(self, words: str, error: Exception) -> str:
+        """A word from the ledger, or from this machine's other processes, is a no; all else is a failure."""
+        from gateway.client.errors import HeldHere, Refused
+
+        if isinstance(error, Refused | HeldHere):
+            return words
+        raise Failed(words) from error
+
+    def _end(self, call: Call) -> tuple[str, str]:
+        """Give everything back; a session's end can't be held up, so whatever fails is left to the ttl."""
+        from gateway.guard.hook_paths import home_of
+
+        shelf = Shelf(self._settings.home or home_of(call.folder), call.session)
+        if not shelf.path.exists():
+            return _PASS, ""
+        with shelf.turn():
+            state = shelf.load()
+            if any(lease.is_own for lease in state.leases):
+                import asyncio
+
+                from gateway.guard.hook_keep import Terms, give_back
+
+                terms = Terms(shelf.folder.parent, True, self._settings.ttl_ms, self._until_ms)
+                asyncio.run(give_back(terms, state))
+            shelf.forget()
+        return _PASS, ""
+
+
+def _outside_words(paths: Sequence[str]) -> str:
+    shown = "".join(letter if letter.isprintable() else "?" for letter in paths[0][:200])
+    return f"tallystick: {shown} lies in no work tree, and no lease is on it (--outside says what then happens)"
+
+
+def _held_words(state: State, needs: Sequence[Need]) -> str:
+    """Return under which leases the call goes on."""
+    said = []
+    for lease in state.leases:
+        if any(lease.covers(need) for need in needs):
+            said.append(f"lease {lease.lease_id} on {' '.join(lease.names[:3])} (token {lease.token})")
+    return f"tallystick: {', '.join(said[:3]) or 'no file of a work tree is written'}"
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise BadInput("a coding agent gives it a JSON object on standard input; see tallystick guard hook --help")
+    return sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)

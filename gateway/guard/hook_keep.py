@@ -1,0 +1,255 @@
+"""Takes, renews and gives back what a session of a coding agent needs: the part that speaks to the gateway.
+
+House rules of this file:
+
+* Everything a call has to ask goes into one request: renewals of what the session holds and wants renewed, and one new
+  lease for all that is missing in a mode. All of what is missing or nothing of it.
+* What was needed and is found lost stops the call once, with the reason: others may have written meanwhile, so the
+  agent has to read again. The next call takes it anew.
+* While it asks for something new it has the client's claim on this machine (claim.py), so that it never shares a lease
+  with a `tallystick run` beside it. A lease of a `tallystick run` around the agent itself is borrowed: renewed, used
+  and never given back.
+* Facts come from verified entries. The list of leases only says where to look.
+
+Source: docs/protocol.md 20; docs/guards.md; scenarios 1, 14, L19.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.client.agent import Agent
+from gateway.client.batch import Outcome, acquiring, releasing, renewing
+from gateway.client.claim import claim
+from gateway.client.errors import (
+    ClientError,
+    Deadlock,
+    HeldHere,
+    LeaseEnded,
+    LeaseHeld,
+    LockDelayed,
+    Queued,
+    Refused,
+    RequestRejected,
+    Unreachable,
+)
+from gateway.client.exits import explain, moment, seconds, shown
+from gateway.client.trust import Grant, beat_period_ms
+from gateway.client.words import texts
+from gateway.guard.changes import Need as Wanted
+from gateway.guard.held import held_of
+from gateway.guard.hook_state import Kept, Need, State, around, steady_ms
+from verifier.entries import BATCH_COMMANDS_MAX, LEASE_ID
+from verifier.wire import JsonObject
+
+ASK_MS = 6_000  # a gateway that gives no answer for so long is away; the host is not kept waiting longer
+LIVE_MS_MIN = 500  # for the last step: writing down what came
+NEEDS_MAX = 64  # of one call; what touches more wants a lease on the folder
+LEASES_MAX = 128  # of one session that are renewed; the oldest beyond that run out
+LEASE_VARIABLE = "TALLYSTICK_LEASE_ID"  # what `tallystick run` tells the command that it runs
+
+
+class Denied(Exception):
+    """The call may not go on; the text says why, until when, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the hook was set up. `until_ms` is the steady-clock instant at which the answer has to be there."""
+
+    home: Path
+    is_taking: bool
+    ttl_ms: int
+    until_ms: int
+
+
+async def keep(terms: Terms, state: State, needs: Sequence[Need]) -> None:
+    """Bring the state up to date so that it covers `needs`; Denied, or what the client raises."""
+    logging.getLogger("tallystick.client").addHandler(logging.NullHandler())
+    async with Agent.open(terms.home) as agent:
+        missing = state.uncovered(needs, steady_ms())
+        if missing and not terms.is_taking:
+            await _check(agent, terms, state, missing)
+            missing = state.uncovered(needs, steady_ms())
+        with ExitStack() as claims:
+            borrowed = _claim(agent, claims, missing)
+            await _ask(agent, terms, state, needs, missing, borrowed)
+
+
+async def give_back(terms: Terms, state: State) -> None:
+    """Give back what the session took itself; what can't be sent costs only the rest of its ttl."""
+    logging.getLogger("tallystick.client").addHandler(logging.NullHandler())
+    own = [lease for lease in state.leases if lease.is_own and steady_ms() < lease.ends_ms]
+    if not own:
+        return
+    async with Agent.open(terms.home) as agent:
+        for part in _parts([releasing(lease.names, lease.lease_id) for lease in own]):
+            await _submit(agent, terms, part)
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+def _claim(agent: Agent, claims: ExitStack, missing: Sequence[Need]) -> str | None:
+    """Claim what is missing on this machine; return the id of the lease around this process if that has it already."""
+    if not missing:
+        return None
+    try:
+        claims.enter_context(claim(agent.profile, [need.name for need in missing]))
+    except HeldHere:
+        ours = os.environ.get(LEASE_VARIABLE, "")
+        if not LEASE_ID.check(ours):
+            raise
+        return ours
+    return None
+
+
+async def _ask(
+    agent: Agent, terms: Terms, state: State, needs: Sequence[Need], missing: Sequence[Need], borrowed: str | None
+) -> None:
+    now_ms = steady_ms()
+    state.leases = [lease for lease in state.leases if now_ms < lease.ends_ms][-LEASES_MAX:]
+    due = [lease for lease in state.leases if now_ms >= lease.due_ms]
+    commands = [renewing(lease.lease_id, ttl_ms=terms.ttl_ms) for lease in due]
+    fresh = [need for need in missing if not any(lease.covers(need) for lease in due)]
+    if borrowed is not None:
+        commands.append(renewing(borrowed, ttl_ms=terms.ttl_ms))
+    elif terms.is_taking:
+        commands += [_acquiring(fresh, mode, terms) for mode in dict.fromkeys(need.mode for need in fresh)]
+    lost: list[Refused] = []
+    refused: list[Refused] = []
+    for index, outcome in enumerate(await _submit(agent, terms, commands) if commands else ()):
+        if index < len(due):
+            _renewed(agent, state, due[index], outcome, needs, lost)
+        elif outcome.grant is not None:
+            state.leases.append(_kept(agent, outcome.grant, borrowed is None))
+        elif outcome.refused is not None:
+            refused.append(outcome.refused)
+    _judge(state, needs, lost, refused)
+
+
+def _acquiring(needs: Iterable[Need], mode: str, terms: Terms) -> JsonObject:
+    return acquiring([need.name for need in needs if need.mode == mode], mode=mode, ttl_ms=terms.ttl_ms)
+
+
+def _renewed(
+    agent: Agent, state: State, lease: Kept, outcome: Outcome, needs: Sequence[Need], lost: list[Refused]
+) -> None:
+    """Take in one renewal. A lease that ended is gone, and if this call needs it that is told."""
+    at = state.leases.index(lease)
+    if outcome.grant is not None:
+        state.leases[at] = _kept(agent, outcome.grant, lease.is_own)
+    elif isinstance(outcome.refused, LeaseEnded):
+        del state.leases[at]
+        if any(lease.covers(need) for need in needs):
+            lost.append(outcome.refused)
+
+
+def _judge(state: State, needs: Sequence[Need], lost: Sequence[Refused], refused: Sequence[Refused]) -> None:
+    if lost:
+        raise Denied(
+            f"{_names(needs)}: the lease was lost ({lost[0].error}, entry {lost[0].receipt.seq}), and others may have "
+            f"written since. Read it again, then repeat the call: it takes the lease anew."
+        )
+    if refused:
+        raise Denied(told(refused[0]))
+    left = state.uncovered(needs, steady_ms())
+    if left:
+        need = left[0]
+        raise Denied(
+            f"{need.name}: no lease of this key is on it for {need.mode}, or it can't be relied on any more. Take one: "
+            f"tallystick lease acquire {need.name}" + ("" if need.mode == "write" else f" --mode {need.mode}")
+        )
+
+
+async def _submit(agent: Agent, terms: Terms, commands: Sequence[JsonObject]) -> list[Outcome]:
+    """Send commands as one request; return what became of each."""
+    until_ms = min(terms.until_ms - LIVE_MS_MIN, steady_ms() + ASK_MS)
+    if len(commands) > 1:
+        return list(await agent.batch(commands, bare=True, until_ms=until_ms))
+    members = {name: value for name, value in commands[0].items() if name != "action"}
+    decided = await agent.caller.decide(str(commands[0]["action"]), members, until_ms=until_ms)
+    return [Outcome(decided.receipt, decided.sent_ms)]
+
+
+def _parts(commands: Sequence[JsonObject]) -> list[Sequence[JsonObject]]:
+    return [commands[at : at + BATCH_COMMANDS_MAX] for at in range(0, len(commands), BATCH_COMMANDS_MAX)]
+
+
+def _kept(agent: Agent, grant: Grant, is_own: bool) -> Kept:
+    """A grant as the session's file keeps it. It ends, at the latest, a ttl after its answer came."""
+    return Kept(
+        grant.lease_id, grant.resources, grant.mode, grant.fencing_token,
+        grant.sent_ms + beat_period_ms(min(grant.ttl_ms, grant.idle_ms)), agent.trust_ends_ms(grant),
+        steady_ms() + grant.ttl_ms, grant.expires_at_ms, is_own,
+    )  # fmt: skip
+
+
+# -- checking only -----------------------------------------------------------------------------------------------------
+
+
+async def _check(agent: Agent, terms: Terms, state: State, missing: Sequence[Need]) -> None:
+    """Find live leases of this key that cover what is missing, and renew them: a renewal proves that one is live."""
+    wanted = [Wanted(b"", need.name, need.mode) for need in missing]
+    names = {name for need in missing for name in _folded(need.name)}
+    for row in await agent.leases():
+        lease_id = str(row.get("leaseId"))
+        if not LEASE_ID.check(lease_id) or names.isdisjoint(text.lower() for text in texts(row.get("resources"))):
+            continue
+        (outcome,) = await _submit(agent, terms, [renewing(lease_id, ttl_ms=terms.ttl_ms)])
+        held = held_of(outcome.receipt)
+        if outcome.grant is not None and held is not None and any(held.covers(need) for need in wanted):
+            state.leases.append(_kept(agent, outcome.grant, False))
+
+
+def _folded(name: str) -> set[str]:
+    return {one.lower() for one in around(name)}
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def told(error: ClientError) -> str:
+    """Return who is in the way, until when, and what to do next, in sentences for a model and a person."""
+    match error:
+        case Deadlock():
+            order = " ".join(shown(name) for name in error.acquire_order)
+            return f"{explain(error)} Give something back, then take in this order: {order}"
+        case LeaseHeld():
+            return (
+                f"{shown(error.resource)} is held by {_who(error.holder, error.holder_name)} for "
+                f"{shown(str(error.conflict.get('mode')))} until {moment(error.expires_at_ms)} (entry "
+                f"{error.receipt.seq}). Work on something else, or try again in {seconds(error.retry_after_ms)}; to "
+                f"wait in line: tallystick lease acquire {shown(error.resource)} --wait 60s"
+            )
+        case LockDelayed():
+            return (
+                f"{shown(error.resource)} may be had by its last holder {_who(error.holder, None)} alone until "
+                f"{moment(error.delay_until_ms)} (entry {error.receipt.seq}). Try again after that."
+            )
+        case Queued():
+            return (
+                f"{shown(error.resource)}: {shown(str(error.ahead.get('actor')))} waits for it and comes first (entry "
+                f"{error.receipt.seq}). Stand in line: tallystick lease acquire {shown(error.resource)} --wait 60s"
+            )
+        case Unreachable() | RequestRejected():
+            return f"the gateway did not decide: {_line(explain(error))}"
+        case _:
+            return _line(explain(error))
+
+
+def _who(did: str, name: str | None) -> str:
+    return f"{shown(name)} ({did})" if name else did
+
+
+def _names(needs: Sequence[Need]) -> str:
+    return " ".join(need.name for need in needs[:3]) + (" …" if len(needs) > 3 else "")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
