@@ -14,7 +14,7 @@ Source: docs/protocol.md 39.4 to 39.6.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -36,8 +36,8 @@ INSTALL = "pip install 'tallystick[rules]'"
 DEPTH_MAX = 128
 DEEP = "a condition has more than some 60 operators inside each other; make two policies of it"
 ANSWERS_MAX = 16_384  # kept for one rule set: a few MiB
-_TYPES: Mapping[str, type] = {"Long": int, "String": str}
-_CONTEXT_TYPES = {name: _TYPES[kind] for name, kind in CONTEXT}
+_NAMES = tuple(name for name, _ in CONTEXT)
+_CLASSES = tuple({"Long": int, "String": str}[kind] for _, kind in CONTEXT)
 
 Answer = Literal["allow", "deny", "error"]
 
@@ -128,6 +128,12 @@ class Rules:
         self._set: PolicySet = PolicySet.from_str(text)
         self._named = {f"policy{at}": policy for at, policy in enumerate(self.policies)}
         self._kept: dict[Key, Verdict] = {}
+        seen = self.sight
+        self._facts = _NAMES if seen.sees_context else tuple(name for name in seen.facts if "." not in name)
+        self._attributes = {party: _attributes(seen, party) for party in PARTIES}
+        self._parties = tuple(
+            party for party in PARTIES if party in seen.is_whole or seen.near[party] or self._attributes[party]
+        )
 
     def judge(self, question: Question, *, is_kept: bool = True) -> Verdict:
         """Return what the set says of all resources together. `is_kept`: an answer that was given before will do."""
@@ -171,17 +177,25 @@ class Rules:
 
     def _key(self, one: Evaluation) -> Key:
         """Return all of a question that this set can see."""
-        seen, facts = self.sight, _facts(one)
-        names = seen.facts if not seen.sees_context else tuple(sorted({*seen.facts, *_CONTEXT_TYPES}))
+        context, side = one.request["context"], self.sight.side
+        assert isinstance(context, dict), "it is complete"
         parts: list[object] = [str(_at(one.request["action"], "id"))]
-        parts += [seen.side(name, facts[name]) if not seen.sees_context else facts[name] for name in names]
-        for party in PARTIES:
-            uid, parents, texts = _party(one, party)
-            if party in seen.is_whole:
-                parts += [uid, *parents, *texts, len(parents)]
+        parts += [side(name, _fact(context, name)) for name in self._facts]
+        for party in self._parties:
+            entity = next(entity for entity in one.entities if entity["uid"] == one.request[party])
+            uid, parents, attributes = _uid(entity["uid"]), _uids(entity["parents"]), entity["attrs"]
+            assert isinstance(attributes, dict), "an entity has attributes"
+            if party in self.sight.is_whole:
+                parts.append((uid, parents, *sorted(attributes.items())))
             else:
-                parts.append(place(uid, parents, seen.near[party]))
+                parts.append(place(uid, parents, self.sight.near[party]))
+                parts += [side(f"{party}.{name}", _fact(attributes, name)) for name in self._attributes[party]]
         return tuple(parts)
+
+
+def _attributes(seen: Sight, party: str) -> tuple[str, ...]:
+    """Return the attributes of a party that count by themselves."""
+    return tuple(name.partition(".")[2] for name in seen.facts if name.startswith(f"{party}."))
 
 
 def combined(found: list[Verdict]) -> Verdict:
@@ -202,35 +216,20 @@ def _is_complete(one: Evaluation) -> bool:
     context = one.request.get("context")
     return (
         isinstance(context, dict)
-        and context.keys() == _CONTEXT_TYPES.keys()
-        and all(type(context[name]) is kind for name, kind in _CONTEXT_TYPES.items())
+        and tuple(context) == _NAMES
+        and tuple(map(type, context.values())) == _CLASSES
         and _at(one.request.get("action"), "id") in MODES
     )
 
 
-def _facts(one: Evaluation) -> dict[str, Fact]:
-    """Return every fact of a question by the name that a sight has for it: attributes are `principal.name`, …."""
-    context = one.request["context"]
-    assert isinstance(context, dict), "it is complete"
-    found: dict[str, Fact] = {name: value for name, value in context.items() if isinstance(value, int | str)}
-    for party in PARTIES:
-        entity = _entity(one, party)
-        attributes = entity["attrs"]
-        assert isinstance(attributes, dict), "an entity has attributes"
-        found |= {f"{party}.{name}": value for name, value in attributes.items() if isinstance(value, int | str)}
-    return found
+def _fact(facts: JsonObject, name: str) -> Fact:
+    value = facts[name]
+    assert isinstance(value, int | str), "facts are numbers and texts"
+    return value
 
 
-def _party(one: Evaluation, party: str) -> tuple[Uid, list[Uid], list[str]]:
-    """Return who a party is, what it lies in, and its attributes as texts."""
-    entity = _entity(one, party)
-    attributes, parents = entity["attrs"], entity["parents"]
-    assert isinstance(attributes, dict) and isinstance(parents, list), "an entity has attributes and parents"
-    return _uid(entity["uid"]), list(map(_uid, parents)), [f"{name}={attributes[name]}" for name in sorted(attributes)]
-
-
-def _entity(one: Evaluation, party: str) -> JsonObject:
-    return next(entity for entity in one.entities if entity["uid"] == one.request[party])
+def _uids(values: JsonValue) -> tuple[Uid, ...]:
+    return tuple(map(_uid, values)) if isinstance(values, list) else ()
 
 
 def _uid(value: JsonValue) -> Uid:

@@ -57,6 +57,8 @@ class Sight(NamedTuple):
 
     def side(self, name: str, value: Fact) -> Fact | bool:
         """Return all that this set can tell of a fact's value."""
+        if self.sees_context:
+            return value
         if name in self.cuts and isinstance(value, int):
             cuts = self.cuts[name]
             return bisect_left(cuts, value) + bisect_right(cuts, value)
