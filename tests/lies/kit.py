@@ -337,6 +337,7 @@ class Lie:
     exit_code: int = 1
     is_tiles: bool = False  # written as a tile directory
     has_policy: bool = False  # the reader has pinned witnesses, two of three
+    has_rules: bool = False  # the reader asks the rules again
     why_open: str = ""  # why the auditor does not find it yet
 
 

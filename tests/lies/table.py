@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.lies import (
+    table_admissions,
     table_batches,
     table_evidence,
     table_finer,
@@ -30,6 +31,7 @@ TABLES = (
     ("Batches", table_batches.LIES),
     ("Service and ledger", table_service.LIES),
     ("Keys and witnesses", table_keys.LIES),
+    ("Admissions", table_admissions.LIES),
     ("Two things together", table_finer.LIES),
     ("Rule by rule", table_single.LIES),
 )

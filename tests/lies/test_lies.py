@@ -100,7 +100,8 @@ def test_the_lie_is_found_where_it_was_told(lie: Lie, tmp_path: Path) -> None:
     telling = Telling(lie.story())
     place = lie.tell(telling)
     is_apart = lie.name in ASKED_FOR
-    exit_code, report = audit(tmp_path, telling, is_tiles=lie.is_tiles, has_policy=lie.has_policy, is_apart=is_apart)
+    how = {"is_tiles": lie.is_tiles, "has_policy": lie.has_policy, "is_apart": is_apart}
+    exit_code, report = audit(tmp_path, telling, *(["--rules"] if lie.has_rules else []), **how)
     found = findings(report)
     assert found
     first = found[0]
@@ -115,7 +116,7 @@ def test_the_honest_ledger_passes_without_a_finding(story: Story, tmp_path: Path
     assert telling.leaves() == telling.house.leaves, "sealing changes no byte of what is honest"
     telling.held = checkpoint(telling.leaves(), telling.log_keys)
     has_policy = any(lie.has_policy for lie in LIES if lie.story is story)
-    exit_code, report = audit(tmp_path, telling, has_policy=has_policy, is_apart=False)
+    exit_code, report = audit(tmp_path, telling, "--rules", has_policy=has_policy, is_apart=False)
     assert (exit_code, findings(report)) == (0, [])
     assert report["completeness"] == f"to size {len(telling.entries)} of the given checkpoint"
 

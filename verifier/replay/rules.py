@@ -65,6 +65,7 @@ def ruling_faults(state: State, stated: JsonValue, question: Question) -> Faults
     wanted = InForce(rule_set.version, rule_set.digest, rule_set.mode)
     if tuple(stated.get(name) for name in InForce._fields) != wanted:
         yield "rules_wrong", f"rules are not version {wanted.version} in mode {wanted.mode}, the set in force (37.6)"
+        return
     engine, ruling = str(stated.get("engine")), _ruling(stated)
     if engine != NO_ENGINE:
         yield from _engine_faults(state, engine)
