@@ -916,13 +916,14 @@ COUNTED_SCHEMES = Kind(
     "the distinct schemes of the resources, sorted by name, each with its class, whether it folds case, and its counts",
     {"type": "array", "items": _COUNTED_ROW.schema, "minItems": 1, "maxItems": SCHEMES_MAX},
 )
+RULES_DECISION = _choice("decision of the rules", "allow", "deny", "error")
 RULING = _object(
     "ruling",
     Member("version", RULES_VERSION_NUMBER),
     Member("digest", HASH),
     Member("mode", RULES_MODE),
     Member("engine", ENGINE),
-    Member("decision", _choice("decision of the rules", "allow", "deny", "error")),
+    Member("decision", RULES_DECISION),
     Member("matched", RULE_IDS),
     Member("obligations", OBLIGATIONS),
 )
@@ -1056,14 +1057,10 @@ APPROVAL_MEMBERS = (
     Member("notBeforeMs", TIME_MS),
     Member("expiresAtMs", TIME_MS),
 )
-APPROVAL = _object(
-    "signed approval",
-    Member(
-        "statement",
-        Kind("approval", lambda value: type(value) is dict, "a statement of approval", object_schema(APPROVAL_MEMBERS)),
-    ),
-    Member("signature", SIGNATURE),
+APPROVAL_STATEMENT = Kind(
+    "approval", lambda value: type(value) is dict, "a statement of approval", object_schema(APPROVAL_MEMBERS)
 )
+APPROVAL = _object("signed approval", Member("statement", APPROVAL_STATEMENT), Member("signature", SIGNATURE))
 APPROVALS = _list("approvals", APPROVAL, 1, APPROVALS_MAX)
 APPROVERS = _sorted("approvers", DID, 1, APPROVERS_MAX)
 QUORUM = _integer("quorum", 1, APPROVALS_MAX)

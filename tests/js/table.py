@@ -53,8 +53,9 @@ class _Kinds:
                 return {"text": schema["pattern"], "max": schema["maxLength"]}
             case "_choice":
                 return {"choice": schema["enum"]}
-            case "_list":
-                return {"list": self._inside(schema["items"]), "count": [schema["minItems"], schema["maxItems"]]}
+            case "_list" | "_sorted":
+                return {"list": self._inside(schema["items"]), "count": [schema["minItems"], schema["maxItems"]],
+                        "rises": schema.get("uniqueItems", False)}  # fmt: skip
             case "_object":
                 names = [name + ("" if name in schema["required"] else "?") for name in schema["properties"]]
                 return {"object": dict(zip(names, map(self._inside, schema["properties"].values()), strict=True))}
@@ -72,6 +73,8 @@ def _known_kinds() -> Iterator[Kind]:
             yield value
             # An item that only a list knows is in no variable of its own.
             yield from (c.cell_contents for c in value.check.__closure__ or () if isinstance(c.cell_contents, Kind))
+        elif isinstance(value, tuple) and value and isinstance(value[0], Member):
+            yield from (member.kind for member in value)
     for row in entries.ENTRY_TYPES.values():
         yield from (member.kind for member in row.members)
 
@@ -104,6 +107,7 @@ def table() -> Json:
         "signed": kinds.members(entries.EVIDENCE_MEMBERS),
         "commanded": kinds.members(entries.COMMAND_MEMBERS),
         "delegation": kinds.members(entries.DELEGATION_MEMBERS),
+        "approval": kinds.members(entries.APPROVAL_MEMBERS),
         "types": types,
         "actions": bodies,
         "commands": {action: kinds.members(members) for action, members in entries.COMMAND_BODIES.items()},
@@ -111,6 +115,10 @@ def table() -> Json:
             "scheme": kinds.name_of(entries._SCHEME_ROW),
             "cycle": kinds.name_of(entries._CYCLE_ROW),
             "delegations": kinds.name_of(entries.DELEGATIONS),
+            "approval": kinds.name_of(entries.APPROVAL),
+            "approvals": kinds.name_of(entries.APPROVALS),
+            "counted": kinds.name_of(entries._COUNTED_ROW),
+            "approved": kinds.name_of(entries._APPROVED_ROW),
             "origin": kinds.name_of(entries.ORIGIN),
             "authority": kinds.name_of(entries.AUTHORITY),
         },
@@ -120,6 +128,7 @@ def table() -> Json:
         "filledIn": sorted(map(list, entries._FILLED_IN)),
         "refusals": dict(entries.REFUSAL_NUMBERS),
         "held": sorted(entries._GROUP),
+        "byRules": dict(entries.BY_RULES),
         "told": {error: [*told] for error, told in entries.HELD_MEMBERS.items()},
         "grants": sorted(entries.GRANTS),
         "holding": sorted(entries.HOLDING),

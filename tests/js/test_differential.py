@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.js.program import cases, judge
-from tests.verifier import maker
+from tests.verifier import admissions, maker
 from tests.verifier.key_stories import DISOWNED, HONEST, OLDER, RETIRED, STORIES, THIEVES
 from tests.verifier.maker import Ledger, canonical
 from tests.verifier.test_corpus import run_here
@@ -45,7 +45,7 @@ def essence(report: Json) -> Json:
 
 
 def test_every_entry_type_gives_the_same_report_word_for_word() -> None:
-    for day in (maker.worked(), maker.busy(), maker.staffed()):
+    for day in (maker.worked(), maker.busy(), maker.staffed(), admissions.day()):
         receipts = [day.receipt(seq, witnesses=("w1", "w3")[: seq % 3]) for seq in range(len(day.leaves))]
         assert both_say_the_same(day, receipts) > 1
 
@@ -109,7 +109,7 @@ def edited_leaf(chance: random.Random, day: Ledger) -> bytes:
 
 
 def test_edited_leaves_of_every_type() -> None:
-    for seed, day in enumerate((maker.worked(), maker.busy(), maker.staffed())):
+    for seed, day in enumerate((maker.worked(), maker.busy(), maker.staffed(), admissions.day(), admissions.day())):
         chance = random.Random(seed)
         assert both_say_the_same(day, [edited_leaf(chance, day) for _ in range(150)]) > 3
 
@@ -144,7 +144,7 @@ def resigned_body(chance: random.Random, day: Ledger) -> bytes | None:
 
 
 def test_edited_bodies_that_were_really_signed() -> None:
-    for seed, day in enumerate((maker.busy(), maker.staffed())):
+    for seed, day in enumerate((maker.busy(), maker.staffed(), admissions.day())):
         chance = random.Random(seed)
         receipts = [receipt for _ in range(100) if (receipt := resigned_body(chance, day)) is not None]
         assert both_say_the_same(day, receipts) > 2

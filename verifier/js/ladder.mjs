@@ -1,8 +1,9 @@
 // The ladder of one receipt, steps 1 to 10: envelope, signed request, delegations, evidence, and who signed the tree.
 //
 // All steps that can be walked are walked, whatever failed before, because an auditor wants every finding.
-// Source: docs/protocol.md 14, 16.2, 16.5, 16.10 (ladder), 4 (requests), 28 (delegations), 31 (batches).
+// Source: docs/protocol.md 14, 16.2, 16.5, 16.10 (ladder), 4 (requests), 28 (delegations), 31 (batches), 38.
 import { bodyBytesMax, bodyDifference, checkBody, checkMembers, commandsIn, covers, is, parseLeaf } from "./leaf.mjs";
+import { resourcesOf } from "./leaf.mjs";
 import {
   Malformed,
   TABLE,
@@ -19,6 +20,7 @@ import { linesOf, logLines, marks, must, parseCheckpoint, parseConsistency, pars
 import { rangesFromInclusion, rootFromInclusion, same, sha256, thumbprint, utf8 } from "./strict.mjs";
 
 const LIMITS = TABLE.limits;
+const APPROVING = ["coordination.admit", "approval.ask", "approval.give"];
 export const [VALID, INDETERMINATE, INVALID, UNREADABLE, SPLIT] = [0, 1, 2, 3, 4];
 
 // --- envelope: steps 1 and 2 ----------------------------------------------------------------------------------------
@@ -187,6 +189,66 @@ export function chainFault(chain, origin, timeMs) {
   return last.notBeforeMs <= timeMs && timeMs < last.expiresAtMs ? null : "delegation_expired";
 }
 
+// --- approvals (protocol 38) ----------------------------------------------------------------------------------------
+
+/** The statements in member `approvals` or `approval` of a body; Malformed with code approval_invalid. */
+async function parseApprovals({ approvals, approval }) {
+  const good = (isGood, reason) => must(isGood, reason, "approval_invalid");
+  if (approvals === undefined && approval === undefined) return [];
+  good(approvals === undefined || is(TABLE.rows.approvals, approvals), "member approvals: 1 to 4 signed statements");
+  good(approval === undefined || is(TABLE.rows.approval, approval), "member approval: a signed statement");
+  const items = approvals ?? [approval];
+  for (const { statement: said, signature } of items) {
+    checkMembers(said, TABLE.approval, "approval_invalid");
+    const lifeMs = said.expiresAtMs - said.notBeforeMs;
+    good(lifeMs > 0 && lifeMs <= LIMITS.APPROVAL_MS_MAX, "an approval holds for 1 ms to 7 days");
+    const isSigned = await isSignedBy(said.approver, "approval", said, decodeBase64(signature, 64));
+    good(isSigned, "an approval is not signed by its approver");
+  }
+  return items.map((item) => item.statement);
+}
+
+const rulesDigestOf = ({ rules, rulesDigest }) => rules?.digest ?? rulesDigest ?? "0".repeat(64);
+
+/** What an entry must state as its actionDigest. */
+function actionDigest({ value, principal, origin }) {
+  const { operation, mode, cost, argumentsDigest } = value;
+  const rulesDigest = rulesDigestOf(value);
+  const resources = resourcesOf(value);
+  const said = { agent: principal, argumentsDigest, cost, ledger: origin, mode, operation, resources, rulesDigest };
+  return hex(hashOf(said));
+}
+
+/** Do the leaf's approvals and digests follow from the body's statements and its own members? */
+async function approvalRows(leaf, body) {
+  const { value, timeMs } = leaf;
+  const isDigest = !("actionDigest" in value) || value.actionDigest === actionDigest(leaf);
+  const rows = [["action_digest_wrong", isDigest, "actionDigest is not the SHA-256 of what the other members say"]];
+  const [used, error] = await attempt(() => parseApprovals(body));
+  if (error) return [...rows, [error.code ?? "approval_invalid", false, error.message]];
+  if (!leaf.is("admission.allowed", "approval.given")) return rows;
+  const isGiven = leaf.is("approval.given");
+  const names = (found) => encodeCanonical(found.map((row) => encodeCanonical(row)).sort());
+  const said = (isGiven ? [value] : (value.approvals ?? [])).map((row) => [row.approver, row.nonce, row.digest]);
+  const sent = used.map((one) => [one.approver, one.nonce, hex(hashOf(one))]);
+  const isBound = (one) =>
+    one.ledger === leaf.origin && one.genesis === leaf.genesis && (isGiven || isOfAction(leaf, one));
+  const isNow = ({ notBeforeMs, expiresAtMs }) => notBeforeMs <= timeMs && timeMs < expiresAtMs;
+  const isInside = used.every((one) => one.expiresAtMs >= leaf.number("validUntilMs"));
+  return [
+    ...rows,
+    ["approval_differs", names(said) === names(sent), "the approvals are not the statements in the body"],
+    ["approval_wrong", used.every(isBound), "a statement names another ledger, agent or action than the leaf"],
+    ["approval_expired", used.every(isNow), "a statement does not hold at timeMs"],
+    ["approval_expired", isInside, "validUntilMs is after the end of a statement"],
+  ];
+}
+
+const isOfAction = ({ value, principal }, one) =>
+  one.agent === principal &&
+  ["operation", "actionDigest", "argumentsDigest"].every((name) => one[name] === value[name]) &&
+  one.rulesDigest === rulesDigestOf(value);
+
 // --- evidence: step 10 ----------------------------------------------------------------------------------------------
 
 function bodyOf(action, source) {
@@ -252,20 +314,23 @@ async function bodyRows(leaf, source, signed) {
   const [body, error] = await attempt(() => bodyOf(leaf.action ?? "", source));
   if (error) return [["body_malformed", false, error.message]];
   return [
-    ...askedRows(leaf, body, signed.created),
+    ...(await askedRows(leaf, body, signed.created)),
     ...(await identityRows(leaf, body)),
     ["wrong_ledger", body.ledger === leaf.origin, "the signed body names another ledger"],
     ["actor_differs", body.actorDid === leaf.actor, "actorDid of the signed body is not the leaf's actor"],
   ];
 }
 
-function askedRows(leaf, body, created) {
+async function askedRows(leaf, body, created) {
   const difference = bodyDifference(leaf, body);
   const isLate = leaf.number("grantedAtMs") >= (created + 1) * 1000;
   const isUnseen = isLate && leaf.is("lease.released") && !("leaseId" in body);
+  const isText = !leaf.is("rules.loaded") || leaf.value.digest === hex(sha256(utf8(body.rules)));
   return [
     ["body_differs", difference === null, `member ${difference} of the leaf is not what the body asks for`],
     ["released_unseen", !isUnseen, "without leaseId no lease ends that was granted after the request was signed"],
+    ["rules_digest_wrong", isText, "digest is not the SHA-256 of the rules in the body"],
+    ...(APPROVING.includes(leaf.action) ? await approvalRows(leaf, body) : []),
   ];
 }
 
@@ -313,7 +378,7 @@ async function checkCommand(leaf, header) {
   const command = read?.commands[index];
   if (!command) return []; // the header's fault, and said there
   if (command.action !== leaf.action) return [["body_differs", `command ${index} asks for another action`]];
-  return faultsOf(askedRows(leaf, command.body, read.created));
+  return faultsOf(await askedRows(leaf, command.body, read.created));
 }
 
 // --- what files show (33.3) -----------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ import { isObject, must, parseCanonical, parseNote, parseVkey, utf8 } from "./st
 
 const LIMITS = TABLE.limits;
 const GATEWAY = "gateway";
+const VERBS = ["admit", "lease", "transfer"];
+const MODES = ["read", "append", "write", "delete"]; // each weaker than the next
 const full = (name) => `tallystick/${name}/1`;
 const bytesOf = (texts) => utf8(texts.join("")).length;
 const equal = (a, b) => encodeCanonical(a ?? null) === encodeCanonical(b ?? null);
@@ -66,6 +68,7 @@ function areResources(value) {
 const areSorted = (value) => areResources(value) && equal(value, sorted(value));
 const mayWait = (names) =>
   names.length <= LIMITS.WAIT_RESOURCES_MAX && bytesOf(names) <= LIMITS.WAIT_RESOURCES_BYTES_MAX;
+const mayAdmit = (names) => names.length <= LIMITS.ADMIT_RESOURCES_MAX;
 const areFew = (names) => names.length <= LIMITS.SCOPE_RESOURCES_MAX && bytesOf(names) <= LIMITS.SCOPE_BYTES_MAX;
 const isDid = (value) => typeof value === "string" && decodeDid(value) !== null;
 const jsonBytes = (text) => utf8(JSON.stringify(text)).length;
@@ -75,13 +78,15 @@ const isInteger = (value, least, most) => Number.isInteger(value) && value >= le
 
 function isCycle(rows) {
   if (!isList(rows, 2, LIMITS.CYCLE_ROWS_MAX, (row) => is(TABLE.rows.cycle, row))) return false;
-  const isOpen = rows.some((row) => "fencingToken" in row === "aheadId" in row) || "aheadId" in rows.at(-1);
+  const waitsFor = ["fencingToken", "aheadId", "askId"];
+  const isOpen = rows.some((row) => waitsFor.filter((name) => name in row).length !== 1) || "aheadId" in rows.at(-1);
   return !isOpen && bytesOf(rows.map((row) => row.resource)) <= LIMITS.CYCLE_NAME_BYTES_MAX;
 }
 
-function areSchemes(rows) {
-  if (!isList(rows, 1, LIMITS.SCHEMES_MAX, (row) => is(TABLE.rows.scheme, row))) return false;
-  const names = rows.map((row) => row.name);
+/** Rows of one kind, sorted by one of their members, each once. */
+function areSortedBy(rows, kind, most, by) {
+  if (!isList(rows, 1, most, (row) => is(kind, row))) return false;
+  const names = rows.map((row) => row[by]);
   return equal(names, sorted(names));
 }
 
@@ -98,20 +103,26 @@ const CODED = {
   "sorted resources": areSorted,
   "few sorted resources": (value) => areSorted(value) && mayWait(value),
   scope: (value) => areSorted(value) && areFew(value),
-  schemes: areSchemes,
+  "few resources": (value) => areResources(value) && mayWait(value),
+  "resources of an admission": (value) => areResources(value) && mayAdmit(value),
+  "sorted resources of an admission": (value) => areSorted(value) && mayAdmit(value),
+  schemes: (rows) => areSortedBy(rows, TABLE.rows.scheme, LIMITS.SCHEMES_MAX, "name"),
+  "counted schemes": (rows) => areSortedBy(rows, TABLE.rows.counted, LIMITS.SCHEMES_MAX, "name"),
+  "approvals used": (rows) => areSortedBy(rows, TABLE.rows.approved, LIMITS.APPROVALS_MAX, "operator"),
   cycle: isCycle,
   "acquire order": (value) =>
     isList(value, 1, LIMITS.CYCLE_ROWS_MAX, isResource) &&
     equal(value, sorted(value)) &&
     bytesOf(value) <= LIMITS.CYCLE_NAME_BYTES_MAX,
   "change of trust": (value) => isInteger(value, -LIMITS.TRUST_CHANGE_MAX, LIMITS.TRUST_CHANGE_MAX) && value !== 0,
-  verbs: (value) => [["lease"], ["transfer"], ["lease", "transfer"]].some((verbs) => equal(value, verbs)),
+  verbs: (value) => isList(value, 1, VERBS.length, (verb) => VERBS.includes(verb)) && equal(value, sorted(value)),
   note: (value, [max]) => typeof value === "string" && jsonBytes(value) <= 2 * max && utf8(value).length <= max,
   "cosigned note": (value, [max]) =>
     typeof value === "string" && [...value].length <= max && jsonBytes(value) <= 2 * max,
   body: (value, [max]) => typeof value === "string" && jsonBytes(value) <= max,
   request: (value) => isObject(value) && fits(value, Object.keys(value).length > 2 ? TABLE.signed : TABLE.commanded),
   delegation: isObject,
+  approval: isObject,
   commands: (value) => isList(value, 1, LIMITS.BATCH_COMMANDS_MAX, isObject),
 };
 
@@ -122,7 +133,9 @@ function compile(name, row) {
     return (value) => typeof value === "string" && value.length <= row.max && pattern.test(value);
   }
   if (row.choice) return (value) => row.choice.includes(value);
-  if (row.list) return (value) => isList(value, ...row.count, (item) => is(row.list, item));
+  if (row.list)
+    return (value) =>
+      isList(value, ...row.count, (item) => is(row.list, item)) && (!row.rises || equal(value, sorted(value)));
   if (row.object) return (value) => isObject(value) && fits(value, row.object);
   if (!CODED[name]) throw new Error(`entries.mjs has a kind that leaf.mjs does not know: ${name}`);
   return (value) => CODED[name](value, row.code);
@@ -169,9 +182,11 @@ const BODY_RULES = {
     for (const command of body.commands) {
       must(command.action in TABLE.commands, "a command asks for an action that a batch has");
       checkMembers(command, TABLE.commands[command.action]);
-      checkOneOf(command.action, command);
+      checkTogether(command.action, command);
     }
   },
+  _check_fence: (body) => must("leaseId" in body === "fencingToken" in body, "leaseId, fencingToken: both or neither"),
+  _check_quorum: (body) => must((body.quorum ?? 1) <= body.approvers.length, "member quorum: at most the approvers"),
 };
 
 function checkOneOf(action, body) {
@@ -183,6 +198,10 @@ function checkOneOf(action, body) {
 export function checkBody(action, body) {
   must(action in TABLE.actions, "no action of this version");
   checkMembers(body, TABLE.actions[action].members);
+  checkTogether(action, body);
+}
+
+function checkTogether(action, body) {
   checkOneOf(action, body);
   BODY_RULES[TABLE.bodyRules[action]]?.(body);
 }
@@ -207,6 +226,8 @@ export function bodyDifference(leaf, body) {
     return leaf.is("batch.received") || body.commands[value.index].action === value.action ? null : "action";
   }
   if (leaf.is("wait.queued") && bodyValue(action, body, "wait") !== true) return "wait";
+  if (leaf.is("approval.asked") && value.giveUpByMs - leaf.timeMs !== bodyValue(action, body, "giveUpMs"))
+    return "giveUpByMs";
   const hasHardCycle = "cycle" in value && !("softCycle" in value);
   const isWaitedOut = action === "lease.acquire" && bodyValue(action, body, "onDeadlock") === "wait";
   const isOdd = action === "lease.acquire" && hasHardCycle && !leaf.is("wait.queued") === isWaitedOut;
@@ -337,6 +358,7 @@ function earlierRule(leaf) {
   const late = row.cited.find((name) => leaf.number(name) >= seq);
   if (late) return `member ${late}: an earlier entry`;
   if ("ticketSeq" in value && value.ticketId !== `T${value.ticketSeq}`) return "member ticketId: T and its entry";
+  if ("askSeq" in value && value.askId !== `A${value.askSeq}`) return "member askId: A and its entry";
   const past = row.till.find((name) => leaf.number(name) < timeMs);
   return past ? `member ${past}: not before timeMs` : null;
 }
@@ -382,7 +404,10 @@ function cycleFault(leaf) {
   const isOnce = new Set(rows.map((row) => row.actor)).size === rows.length;
   if (rows[0].actor !== actor || !isOnce) return "member cycle: begins with the actor and has every actor once";
   if (!isAsked(leaf, rows[0]) || rows[0].ticketId !== value.ticketId) return "member cycle: begins with what was asked";
-  const ids = rows.flatMap((row) => [row.ticketId, row.aheadId]).filter((id) => id && id !== value.ticketId);
+  const ownAsk = leaf.is("approval.refused") ? `A${seq}` : null;
+  if (ownAsk && rows[0].askId !== ownAsk) return "member cycle: begins with the ask that is refused";
+  const own = [undefined, value.ticketId, ownAsk];
+  const ids = rows.flatMap((row) => [row.ticketId, row.aheadId, row.askId]).filter((id) => !own.includes(id));
   if (!ids.every((id) => isEarlierId(id, seq))) return "member cycle: of earlier entries";
   if (rows.some((row) => "aheadId" in row) !== "softCycle" in value) return "member softCycle: exactly with aheadId";
   const names = rows.map((row) => row.resource);
@@ -396,7 +421,46 @@ function refusedRule(leaf) {
   if (found) return found;
   if (value.holder === leaf.actor) return "member holder: not the actor";
   if ("ticketId" in value && !isEarlierId(value.ticketId, leaf.seq)) return "member ticketId: of an earlier entry";
-  return delayFault(leaf) || conflictFault(leaf) || aheadFault(leaf) || cycleFault(leaf);
+  const pair = value.error === "stale_fence" ? pairFault(leaf) : null;
+  return delayFault(leaf) || pair || conflictFault(leaf) || aheadFault(leaf) || cycleFault(leaf);
+}
+
+function pairFault({ value }) {
+  const isNamed = "holder" in value;
+  const isOdd = isNamed !== "conflict" in value || ("holderName" in value && !isNamed);
+  return isOdd ? "members holder, conflict: both or none, and holderName only with them" : null;
+}
+
+/** Facts agree with what the leaf itself says. */
+function factsFault(leaf) {
+  const { facts, schemes, resources, mode } = leaf.value;
+  if (!facts) return null;
+  const isHeld = "leaseId" in leaf.value;
+  const said = [facts.leaseState === "live", facts.leaseMode !== "none", facts.leaseLeftMs > 0];
+  if (said.some((one) => one !== isHeld) || (!isHeld && facts.leaseAgeMs !== 0)) return "facts: a lease or none";
+  if (isHeld && MODES.indexOf(facts.leaseMode) < MODES.indexOf(mode)) return "facts: leaseMode at least as strong";
+  if (leaf.principal !== leaf.actor && facts.actorKind !== "session") return "facts: another one's key is a session";
+  const isOfThem = equal(
+    schemes.map((row) => row.name),
+    sorted(resources.map(schemeOf)),
+  );
+  return isOfThem && schemes.every((row) => isModeAllowed(row.class, mode)) ? null : "schemes, mode differ";
+}
+
+/** What rules in force say is what happens. */
+function rulingFault({ value: { rules, error } }) {
+  if (!rules || (error === undefined && rules.mode === "shadow")) return null;
+  const [decision, isMatched] = TABLE.byRules[error] ?? ["allow", null];
+  if (rules.mode !== "enforce" || rules.decision !== decision) return "rules: as the entry itself decides";
+  return isMatched === null || isMatched === rules.matched.length > 0 ? null : "rules: matched as the error says";
+}
+
+function approvedFault(leaf) {
+  const { approvals = [], facts, schemes } = leaf.value;
+  if (facts.approvals !== approvals.length) return "members approvals, facts: as many as the rows say";
+  if (approvals.some((row) => row.operator === leaf.onBehalfOf)) return "approvals: not of the agent's own operator";
+  const isBare = !approvals.length && schemes.some((row) => row.class === "irreversible");
+  return isBare ? "member approvals: missing for what is irreversible" : null;
 }
 
 const STATEMENT = new RegExp(
@@ -492,6 +556,41 @@ const RULES = {
     return toDid === holder ? "member toDid: not the holder" : earlierRule(leaf);
   },
   _earlier_rule: earlierRule,
+  _allowed_rule(leaf) {
+    const { leaseId, grantSeq, mode, validUntilMs, facts } = leaf.value;
+    const there = ["leaseId", "fencingToken", "grantSeq"].filter((name) => name in leaf.value).length;
+    if (there % 3 !== 0) return "members leaseId, fencingToken, grantSeq: all or none";
+    if (there && leaseId !== `L${grantSeq}`) return "member leaseId: L and the seq of the granting entry";
+    if (!there && mode !== "read") return "member leaseId: missing for what is not a read";
+    if (validUntilMs <= leaf.timeMs) return "member validUntilMs: after timeMs";
+    if (there && validUntilMs > leaf.timeMs + facts.leaseLeftMs) return "member validUntilMs: not after the lease";
+    return earlierRule(leaf) || approvedFault(leaf) || factsFault(leaf) || rulingFault(leaf);
+  },
+  _denied_rule(leaf) {
+    const { value } = leaf;
+    if ("leaseId" in value !== "fencingToken" in value) return "members leaseId, fencingToken: both or none";
+    const isByRules = Object.hasOwn(TABLE.byRules, value.error);
+    if (["facts", "schemes", "rules"].some((name) => name in value !== isByRules)) return "facts, schemes, rules";
+    return refusedRule(leaf) || factsFault(leaf) || rulingFault(leaf);
+  },
+  _asked_rule({ value, seq, timeMs }) {
+    if (value.askId !== `A${seq}`) return "member askId: A and the seq of this entry";
+    if (value.quorum > value.approvers.length) return "member quorum: at most the approvers";
+    const isInside = isInteger(value.giveUpByMs - timeMs, LIMITS.ASK_MS_MIN, LIMITS.ASK_MS_MAX);
+    return isInside ? null : "member giveUpByMs: timeMs + giveUpMs";
+  },
+  _ask_refused_rule(leaf) {
+    const { value } = leaf;
+    const isDeadlock = value.error === "deadlock";
+    if (["waitingOn", "cycle", "acquireOrder"].some((name) => name in value !== isDeadlock)) return "only a deadlock";
+    if ("searchBounded" in value && !isDeadlock) return "member searchBounded: only with cycle";
+    return cycleFault(leaf);
+  },
+  _given_rule: (leaf) => (leaf.value.approver === leaf.actor ? earlierRule(leaf) : "member approver: the actor"),
+  _ask_call_refused_rule(leaf) {
+    const isOdd = "endedSeq" in leaf.value && leaf.value.error !== "ask_ended";
+    return isOdd ? "member endedSeq: only when the error is ask_ended" : earlierRule(leaf);
+  },
 };
 
 for (const { rule } of Object.values(TABLE.types))
@@ -518,7 +617,16 @@ export function sentences(leaf) {
   const said = leaf.batch ? [`the answer to command ${leaf.batch[1]} of the batch at entry ${leaf.batch[0]}`] : [];
   const fill = (_, name, inner) =>
     inner ? inWords(inner, leaf.value[name]?.[inner]) : inWords(name, leaf.value[name]);
+  const topics = [...Object.keys(leaf.value), ...topicsOf(leaf)];
   for (const [about, sentence] of leaf.row ? TABLE.sentences : [])
-    if (about in leaf.value || about === leaf.type) said.push(sentence.replace(/\{(\w+)(?:\[(\w+)\])?\}/g, fill));
+    if (topics.includes(about)) said.push(sentence.replace(/\{(\w+)(?:\[(\w+)\])?\}/g, fill));
   return said;
+}
+
+/** What else a leaf may be asked about than its members: its type, and how the rules stood to an admission. */
+function topicsOf(leaf) {
+  const { rules } = leaf.value;
+  if (!isObject(rules)) return leaf.is("admission.allowed") ? [leaf.type, "unpoliced"] : [leaf.type];
+  const lists = ["matched", "obligations"].filter((name) => rules[name].length);
+  return [leaf.type, `rules ${rules.mode}`, ...lists];
 }

@@ -67,8 +67,9 @@ export async function checkReceipt(
 
 /** Step 11. */
 function checkEnd(walk, { value, type }, nowMs) {
-  if (!TABLE.holding.includes(type)) return walk.note(11, "no_lease", "this entry grants nothing that could end");
-  const endMs = value.endsIfIdleAtMs ?? value.expiresAtMs;
+  if (!TABLE.holding.includes(type) && !("validUntilMs" in value))
+    return walk.note(11, "no_lease", "this entry grants nothing that could end");
+  const endMs = value.validUntilMs ?? value.endsIfIdleAtMs ?? value.expiresAtMs;
   if (nowMs < endMs) return;
   walk.say(11, "expired", `the stated end ${moment(endMs)} is not after --now ${moment(nowMs)}`, INDETERMINATE);
 }
