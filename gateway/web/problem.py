@@ -151,6 +151,8 @@ _TABLE: tuple[Row, ...] = (
         "Let the issuer sign them anew, outermost first, the last one to the session's key."),
     Row("proof_invalid", 400, "The new key did not sign its enrolment",
         "Sign the proof with the key that is to be enrolled, for this API key and this ledger."),
+    Row("approval_invalid", 400, "An approval does not hold by itself",
+        "Have its approver sign it anew, with this version: tallystick approve."),
     Row("key_statement_invalid", 400, "The statement is not one of this ledger's root for this action",
         "Make it with `tallystick keys rotate`, `retire` or `compromise`, and the folder of this ledger's root."),
     Row("key_unready", 409, "The gateway has no private key for what is to be announced",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.client.approval import Act, approve
 from gateway.client.delegation import delegate
 from gateway.core.intake import REJECTIONS
 from gateway.core.refusal import TABLE
@@ -53,6 +54,15 @@ def check_problem(reply: Reply, code: str, status: int, *further: str) -> None:
     assert "date" in reply.headers
     assert (reply.headers.get("accept-signature") == ACCEPT_SIGNATURE) == (status == 401)
     assert ("www-authenticate" in reply.headers) == (status == 401)
+
+
+def unapproved(world: World, key: SigningKey) -> Message:
+    """An admission with a statement that says something else than what was signed."""
+    act = Act(ORIGIN, key.did, "deploy", ("lock:a",), "read", "a" * 64)
+    row: Any = approve(key, act, genesis=world.made.genesis, now_ms=world.now_ms).row
+    bent = {**row, "statement": {**row["statement"], "operation": "other"}}
+    asked = {"operation": "deploy", "resource": "lock:a", "mode": "read", "argumentsDigest": "a" * 64}
+    return world.signed(key, "coordination.admit", **asked, approvals=[bent])
 
 
 def other_body(world: World, key: SigningKey, body: bytes) -> Message:
@@ -131,6 +141,7 @@ BENT: dict[str, Bend] = {
     "proof_invalid": lambda w, k: w.signed(
         w.operator, "agent.add", agent=k.did, keyDigest="a" * 64, proof=encode_base64(k.sign(b"something else"))
     ),
+    "approval_invalid": unapproved,
     "key_statement_invalid": lambda w, k: w.signed(
         w.operator, "key.announce", statement=key_note("announce", "log", "new", w.made.genesis.hex(), by="thief")
     ),
