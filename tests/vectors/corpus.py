@@ -136,9 +136,18 @@ def of(ledger: Ledger, seq: int, name: str, comment: str, expect: Expect, *argum
 
 def cases() -> list[Case]:
     """Every case, in the order of its families."""
-    from tests.vectors import corpus_compare, corpus_evidence, corpus_keys, corpus_leaves, corpus_notes, corpus_pins
+    from tests.vectors import (
+        corpus_admissions,
+        corpus_compare,
+        corpus_evidence,
+        corpus_keys,
+        corpus_leaves,
+        corpus_notes,
+        corpus_pins,
+    )
 
-    families = (corpus_notes, corpus_pins, corpus_keys, corpus_leaves, corpus_evidence, corpus_compare)
+    single = (corpus_notes, corpus_pins, corpus_keys, corpus_leaves, corpus_evidence, corpus_admissions)
+    families = (*single, corpus_compare)
     return [case for family in families for case in family.CASES]
 
 
