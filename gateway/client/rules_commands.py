@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 
 from gateway.actions import ACTIONS
@@ -23,11 +22,11 @@ from gateway.client.terminal import OPERATOR_HELP, Handler, command_parser, oper
 from gateway.rules.cases import Tried, read_cases, tried
 from gateway.rules.check import Checked, check
 from gateway.rules.evaluate import INSTALL, Rules, engine_name
+from gateway.rules.starter import starter_cases, starter_rules
 from verifier.entries import RULES_CHARACTERS_MAX, RULES_TEXT
 from verifier.rules import SCHEMA
 from verifier.wire import TEXT_BYTES_MAX, JsonObject, Malformed
 
-STARTER, STARTER_CASES = "starter.cedar", "starter.jsonl"
 MODES = ("enforce", "shadow")
 
 
@@ -96,8 +95,7 @@ def _add_load(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 async def _starter(arguments: argparse.Namespace) -> int:
-    name = STARTER_CASES if arguments.cases else STARTER
-    return _print(arguments, "text", files("gateway.rules").joinpath(name).read_text("utf-8"))
+    return _print(arguments, "text", starter_cases() if arguments.cases else starter_rules())
 
 
 async def _schema(arguments: argparse.Namespace) -> int:
