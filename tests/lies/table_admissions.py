@@ -370,6 +370,11 @@ def approval(by: str = "op2", **changes: Any) -> Callable[[Telling], int]:
     return tell
 
 
+def _another_operator(t: Telling) -> int:
+    place = t.at("admission.allowed")
+    return t.edit(place, approvals=[t.entries[place]["approvals"][0] | {"operator": did_of("stranger")}])
+
+
 def _unapproved(t: Telling) -> int:
     """What can't be undone counts as exclusive, for one admission."""
     t.pretend("scheme/prod", class_name="exclusive")
@@ -506,6 +511,8 @@ _RULED = (
 _APPROVED = (
     Lie("approval used twice", "It let A use one approval for two executions.", consented, _burnt_twice,
         "approval_used", "38.4"),
+    Lie("approval in another's name", "It named another operator than the one who answers for the approver.", consented,
+        _another_operator, "approvals_wrong", "37.7"),
     Lie("approval of another ledger", "It took an approval that was given in another ledger.", consented,
         approval(genesis="1" * 64), "approval_wrong", "16.5"),
     Lie("approval under other rules", "It took an approval that was given under other rules.", consented,
