@@ -74,7 +74,7 @@ def test_an_operators_own_session_is_its_own_principal() -> None:
     leaf = one.open("s", "op")
     assert (leaf.actor, leaf.principal, leaf.on_behalf_of) == (S, S, OP)
     assert own_members(leaf) == {
-        "verbs": ["lease", "transfer"], "expiresAtMs": NOW_MS + HOUR_MS, "endsIfIdleAtMs": NOW_MS + IDLE_MS,
+        "verbs": ["admit", "lease", "transfer"], "expiresAtMs": NOW_MS + HOUR_MS, "endsIfIdleAtMs": NOW_MS + IDLE_MS,
     }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from gateway.core.state import (
     TOKEN_KEY,
     Agent,
     ApiKey,
+    Burnt,
     Cosigned,
     Counter,
     Delay,
@@ -42,6 +43,7 @@ from gateway.core.state import (
     Nonce,
     Operator,
     Parameters,
+    Pending,
     Principal,
     Quota,
     Record,
@@ -54,6 +56,8 @@ from gateway.core.state import (
     Waits,
     agent_key,
     apikey_key,
+    ask_key,
+    burnt_key,
     decode_record,
     delay_key,
     due_ms_of,
@@ -86,6 +90,11 @@ from verifier.wire import INT_MAX, Malformed
 LEASE = Lease("L7", "a", "p", "o", ("repo:x", "repo:y"), "write", 9, 7, 100, 30_000, 30_100, 3_600_100)
 TICKET = Ticket("T9", "a", "p", "o", ("repo:x", "repo:y"), "read", 30_000, 9, 100, 30_100, 3_600_100)
 SESSION = Session("did:key:s", "shell", "did:key:a", "did:key:o", ("lease",), ("repo:**",), 5, 70, 60, "builds", 4, 9)
+PENDING = Pending(
+    "A9", "a", "p", "o", "deploy", ("repo:x", "repo:y"), "write", "ab", 5, "cd", "ef", ("g", "h"), ("o2", "o3"), 2, 9,
+    100, 3_600_100,
+)  # fmt: skip
+HOUR_MS = 3_600_000  # an ask is remembered for as long as that after it ended
 # One record of each kind, with its key and its due time.
 KINDS: list[tuple[str, Record, int | None]] = [
     (agent_key("did:key:a"), Agent("did:key:a", "worker-1", 3, None, "did:key:o"), None),
@@ -119,6 +128,10 @@ KINDS: list[tuple[str, Record, int | None]] = [
     (usage_key("agent", "did:key:a"), Usage(1, 2, 3, 4, 5, INT_MAX, INT_MAX, 6), None),
     (usage_key("operator", "did:key:o"), Usage(0, 0, 0, 0, 0, 0, 0, 0), None),
     (usage_key("scheme", "repo"), Usage(1, 2, 3, 4, 5, 6, 7, 0), None),
+    (burnt_key("did:key:g", "n" * 16), Burnt(9, 99), 99),
+    (ask_key("A9"), PENDING, 3_600_100 + HOUR_MS),
+    (ask_key("A8"), PENDING._replace(given=("g",), given_in=("12",), declined=("h",)), 3_600_100 + HOUR_MS),
+    (ask_key("A7"), PENDING._replace(how="given", ended_seq=12, ended_at_ms=200), 200 + HOUR_MS),
     (TOKEN_KEY, Counter(INT_MAX), None),
     (HOLIDAY_KEY, Counter(0), None),
     (DISPUTE_KEY, Dispute(4), None),
