@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from keys.signing import SigningKey
+from tests.client.gate import Gate
 from verifier.entries import ACTION_PATHS, key_of, may_share, overlaps, resources_of, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
@@ -86,6 +87,7 @@ class Desk:
     classes: dict[str, str] = field(default_factory=dict)
     folding: set[str] = field(default_factory=set)
     sessions: dict[str, Sitting] = field(default_factory=dict)
+    gate: Gate = field(default_factory=Gate)
     idle_ms: int = IDLE_MS
     refusals: int = 0
     now_ms: int = 0
@@ -203,6 +205,23 @@ class Desk:
 
     def _apikey_revoke(self, body: JsonObject, actor: str) -> Decision:
         return "apikey.revoked", {"keyDigest": body["keyDigest"], "issuedSeq": self.seq - 1}
+
+    # -- admission (gate.py) -------------------------------------------------------------------------------------------
+
+    def _coordination_admit(self, body: JsonObject, actor: str) -> Decision:
+        return self.gate.admit(self, body, actor)
+
+    def _approval_ask(self, body: JsonObject, actor: str) -> Decision:
+        return self.gate.ask(self, body, actor)
+
+    def _approval_give(self, body: JsonObject, actor: str) -> Decision:
+        return self.gate.give(self, body, actor)
+
+    def _approval_decline(self, body: JsonObject, actor: str) -> Decision:
+        return self.gate.decline(self, body, actor)
+
+    def _approval_withdraw(self, body: JsonObject, actor: str) -> Decision:
+        return self.gate.withdraw(self, body, actor)
 
     # -- conflict ------------------------------------------------------------------------------------------------------
 

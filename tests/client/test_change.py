@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.client.holdings import SeenLease
 from gateway.client.errors import (
     AnswerRefused,
     Deadlock,
@@ -24,6 +23,7 @@ from gateway.client.errors import (
     Refused,
     TokenStale,
 )
+from gateway.client.holdings import SeenLease
 from gateway.client.transport import Reply
 from tests.client.desk import Decision, Live
 from tests.client.world import (

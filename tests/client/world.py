@@ -38,6 +38,7 @@ NOW_MS = 1_796_000_000_000
 ACQUIRE, RENEW, RELEASE = (ACTION_PATHS[f"lease.{verb}"] for verb in ("acquire", "renew", "release"))
 CLAIM, CANCEL, BATCH = (ACTION_PATHS[name] for name in ("wait.claim", "wait.cancel", "batch.submit"))
 OPEN, BEAT, CLOSE = (ACTION_PATHS[f"session.{verb}"] for verb in ("open", "beat", "close"))
+ADMIT, APPROVALS = ACTION_PATHS["coordination.admit"], ACTION_PATHS["approval.ask"]
 RECEIPTS = "/api/v1/acp/ledger/receipts/"
 FILE = "repo:app/src/a.py"
 
@@ -326,6 +327,9 @@ class LocalGateway:
             taken = partial(Reply, 200, {}, b"{}")
             return self.dispute_faults.pop(0)(request, taken) if self.dispute_faults else taken()
         receipt = request.target.removeprefix(RECEIPTS)
+        path, _, query = request.target.partition("?")
+        if path == APPROVALS:
+            return Reply(200, {}, encode_canonical(self.desk.gate.view(query)))
         if request.target in self.views:
             return Reply(200, {}, encode_canonical(self.views[request.target]))
         if receipt.isdecimal() and int(receipt) < len(self.book.leaves):

@@ -61,7 +61,7 @@ def unapproved(world: World, key: SigningKey) -> Message:
     act = Act(ORIGIN, key.did, "deploy", ("lock:a",), "read", "a" * 64)
     row: Any = approve(key, act, genesis=world.made.genesis, now_ms=world.now_ms).row
     bent = {**row, "statement": {**row["statement"], "operation": "other"}}
-    asked = {"operation": "deploy", "resource": "lock:a", "mode": "read", "argumentsDigest": "a" * 64}
+    asked: dict[str, Any] = {"operation": "deploy", "resource": "lock:a", "mode": "read", "argumentsDigest": "a" * 64}
     return world.signed(key, "coordination.admit", **asked, approvals=[bent])
 
 
