@@ -95,6 +95,8 @@ class SelfAudit:
     start_s: float = START_SECONDS
     period_s: float = PERIOD_SECONDS
     size: int = 0
+    unruled: int = 0
+    """How many answers of rules were not derived again: the child has no engine for them."""
     restarts: int = 0
     process: asyncio.subprocess.Process | None = None
     damage: Damage | None = field(default=None)
@@ -108,6 +110,9 @@ class SelfAudit:
         """Offer the figures; read at each scrape."""
         metrics.gauge("selfaudit_size", "Entries that this gateway audited itself.", lambda: float(self.size))
         metrics.gauge("selfaudit_lag", "Signed entries that it has not audited yet.", lambda: float(self.lag))
+        metrics.gauge("selfaudit_rules_not_rederived",
+                      "Admissions judged by rules whose answer it has not derived again, for want of their engine.",
+                      lambda: float(self.unruled))  # fmt: skip
         metrics.gauge("damaged", "1 when it found its own ledger damaged.", lambda: float(self.damage is not None))
         metrics.counter("selfaudit_restarts", "Times the audit's process had to be started anew.",
                         lambda: float(self.restarts))  # fmt: skip
@@ -150,8 +155,18 @@ class SelfAudit:
             said = json.loads(line)
             if "size" in said:
                 self.size = int(said["size"])
+                self._take_rulings(int(said["rulings"]), int(said["derivedAgain"]))
             if "damage" in said and self.damage is None:
                 self._stop_granting(Damage(**said["damage"]))
+
+    def _take_rulings(self, count: int, derived_again: int) -> None:
+        """Say once when answers of rules can't be derived again: that is no damage, and nobody would notice."""
+        if count - derived_again > 0 == self.unruled:
+            _log.warning(
+                "the self-audit can't ask the rules again: cedarpy is missing, or another version than answered",
+                extra={"fields": {"rulings": count, "derivedAgain": derived_again}},
+            )
+        self.unruled = count - derived_again
 
     def _stop_granting(self, damage: Damage) -> None:
         self.damage = Damage(damage.code, damage.text, damage.seq, moment(self.sequencer.time_ms))
@@ -244,10 +259,10 @@ class Child:
         self._close()
         self._lines = keyring.document.keys
         try:
-            self._auditor = Auditor(keyring, folder=self._folder)
+            self._auditor = Auditor(keyring, folder=self._folder, has_rules=True)
         except PositionRefused as error:
             self._begin_anew(str(error))
-            self._auditor = Auditor(keyring, folder=self._folder)
+            self._auditor = Auditor(keyring, folder=self._folder, has_rules=True)
         return self._auditor
 
     def _close(self) -> None:
@@ -271,7 +286,9 @@ class Child:
             self._close()
             self._begin_anew(report.findings[0].text)
             return None
-        _say({"size": auditor.size})
+        rulings = report.facts["rulings"]
+        assert isinstance(rulings, dict), "figures"
+        _say({"size": auditor.size, "rulings": rulings["count"], "derivedAgain": rulings["derivedAgain"]})
         return _damage(report)
 
     def _look_again(self, reader: Reader, auditor: Auditor) -> Damage | None:

@@ -28,6 +28,7 @@ from verifier.keyring import KeyDocument, Keyring, covers, open_key_document
 from verifier.note import VerifierKey, line_matches
 from verifier.replay.auditor import Auditor
 from verifier.replay.kept import PositionRefused
+from verifier.replay.ruling import NOT_DERIVED
 from verifier.replay.source import open_source
 from verifier.verdict import Finding, Outcome, Report
 from verifier.wire import TEXT_BYTES_MAX, Malformed
@@ -205,11 +206,14 @@ class Replay:
         keyring = Keyring(self._root, self._document)
         if self._auditor is None or self._pinned != keyring:
             self._drop()
-            self._auditor, self._pinned = Auditor(keyring, folder=self._folder / "audit"), keyring
+            self._auditor, self._pinned = Auditor(keyring, folder=self._folder / "audit", has_rules=True), keyring
         return self._auditor
 
     def _judge(self, report: Report, mirror: Mirror) -> None:
-        if report.outcome is Outcome.VALID:
+        said = [finding for finding in report.findings if finding.outcome is not Outcome.VALID]
+        if all(finding.code == NOT_DERIVED for finding in said):  # a witness need not have the engine of every gateway
+            for finding in said:
+                _log.warning("audited but for rules", extra={"fields": {"origin": self._origin, "found": finding.text}})
             return
         self._drop()  # what is invalid is not gone on from, whoever reads next
         if report.outcome not in (Outcome.INVALID, Outcome.SPLIT):

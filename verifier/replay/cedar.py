@@ -16,11 +16,12 @@ from verifier.entries import OBLIGATION, RULE_ID, RULE_IDS_MAX
 from verifier.replay.ruling import Claim, Engine, RuleSet, Ruling, error_of
 from verifier.replay.things import Faults
 from verifier.rules import CONTEXT, NESTING_MAX, SCHEMA, Evaluation, Question, evaluations
-from verifier.wire import JsonObject
+from verifier.wire import JsonObject, JsonValue
 
 if TYPE_CHECKING:
     from cedarpy import PolicySet
 
+DEPTH_MAX = 128  # of a policy's tree: the engine stops at what is left of a stack, on each machine somewhere else
 SETS_MAX, ANSWERS_MAX = 64, 16_384  # kept; an honest ledger has one set at a time
 _ERROR = Ruling("error", (), ())
 # Texts and comments count as one token, so that no bracket in them does.
@@ -134,6 +135,8 @@ class Cedar:
         read = json.loads(self._cedar.policies_to_json_str(text))
         if read["templates"] or read["templateLinks"]:
             raise ValueError("a policy has a slot")
+        if depth_of(read["staticPolicies"]) > DEPTH_MAX + 1:
+            raise ValueError("a condition has too many operators inside each other")
         notes = {name: policy.get("annotations", {}) for name, policy in read["staticPolicies"].items()}
         named = {name: Policy(str(it.get("id") or ""), str(it.get("obligation") or "")) for name, it in notes.items()}
         is_plain = "\\" not in text  # else a name may be written by the numbers of its letters
@@ -185,6 +188,16 @@ def is_shallow(text: str) -> bool:
         if not 0 <= depth <= NESTING_MAX:
             return False
     return depth == 0
+
+
+def depth_of(tree: JsonValue) -> int:
+    """Return how deep objects and lists lie in one another; no call goes down with them."""
+    depth, level = 0, [tree]
+    while level:
+        depth += 1
+        holders = [node for node in level if isinstance(node, dict | list)]
+        level = [inner for node in holders for inner in (node.values() if isinstance(node, dict) else node)]
+    return depth
 
 
 def _said(ruling: Ruling) -> str:

@@ -12,6 +12,7 @@ from verifier.replay.things import Faults
 from verifier.rules import Question
 from verifier.verdict import Finding, Outcome
 
+NOT_DERIVED = "rules_not_rederived"
 _ANEW = "`tallystick-verify ledger ... --rules`, from the beginning where a position was kept"
 
 
@@ -80,4 +81,4 @@ def unruled_findings(count: int, unruled: Mapping[str, int], *, has_rules: bool)
         else:
             text = f"`pip install 'tallystick[rules]' cedarpy=={version}`, then {_ANEW}"
         said = f"not derived again: {left} of {count} admissions that rules judged, by {engine}: {text}"
-        yield Finding(10, "rules_not_rederived", Outcome.INDETERMINATE, said)
+        yield Finding(10, NOT_DERIVED, Outcome.INDETERMINATE, said)
