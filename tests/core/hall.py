@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from gateway.core.outcome import Context
-from gateway.core.state import Lease, Parameters, Record, Ticket, Timed, claim_key, terms_of
+from gateway.core.state import Lease, Parameters, Pending, Record, Ticket, Timed, ask_key, claim_key, terms_of
 from tests.core.book import Book
 from tests.core.requests import (
     NOW_MS,
@@ -123,6 +123,11 @@ def number(ticket: Ticket) -> int:
     return ticket.seq
 
 
+def side_of(name: str) -> str:
+    """Return the operator of somebody in a crowd."""
+    return str((ord(name[0]) - ord("A")) // 2)
+
+
 class Crowd:
     """A view of many records with the index of a store, which counts how often it is asked."""
 
@@ -153,6 +158,18 @@ class Crowd:
             NOW_MS + 3_600_000,
         )  # fmt: skip
         self.put(claim_key(ticket), ticket)
+
+    def plead(
+        self, actor: str, seq: int, *of: str, quorum: int = 1, given: tuple[str, ...] = (),
+        declined: tuple[str, ...] = (),
+    ) -> Pending:  # fmt: skip
+        """Let an actor wait for approvals by these; A and B are of one operator, C and D of another, and so on."""
+        pending = Pending(
+            f"A{seq}", actor, actor, actor, "file.write", (f"db:{seq}",), "write", "", 0, "", "", of,
+            tuple(map(side_of, of)), quorum, seq, NOW_MS - 500, NOW_MS + 1, given, (), declined,
+        )  # fmt: skip
+        self.put(ask_key(pending.ask_id), pending)
+        return pending
 
     def get(self, key: str) -> Record | None:
         self.asked += 1

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import combinations, product
 from time import process_time
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
 from gateway.core import deadlock
-from gateway.core.deadlock import Graph, Search, Step, Wait, closes_cycle, find_cycle
+from gateway.core.deadlock import Graph, Search, Step, Wait, closes_cycle, find_cycle, find_plea_cycle
 from gateway.core.resource import Ask, ask_again, ask_of, own_leases, own_tickets, way_of
-from gateway.core.state import Draft, Edge, Lease, Ticket, edge_key
-from tests.core.hall import Crowd, Hall, now
+from gateway.core.state import Draft, Edge, Lease, Pending, Ticket, edge_key
+from tests.core.hall import Crowd, Hall, now, side_of
 from tests.core.requests import NOW_MS, did_of, set_scheme
 from verifier.entries import CYCLE_NAME_BYTES_MAX, CYCLE_ROWS_MAX, Leaf
 
@@ -443,30 +443,61 @@ def test_who_was_met_is_not_met_again_for_each_ticket(monkeypatch: pytest.Monkey
     assert 40 <= len(steps) < 400
 
 
-def plainest(draft: Draft, ask: Ask, soft: bool) -> list[tuple[str, int]]:
+class Link(NamedTuple):
+    """Whoever waits, for whom, and the token or number that says for what; only tickets may be passed."""
+
+    waiter: str
+    holder: str
+    number: int
+    is_soft: bool = False
+
+
+def plainest(crowd: Crowd, ask: Ask | Pending, soft: bool) -> list[tuple[str, int]]:
     """Search depth first, and look at everything again for every wait: who waits, for which token or number."""
+    draft, pleas = Draft(crowd), [one for one in crowd.records.values() if isinstance(one, Pending)]
     seen = {ask.actor}
 
-    def edges(waits: list[tuple[Ask, int]]) -> list[tuple[Ask, Lease | Ticket]]:
+    def links(waits: list[tuple[Ask, int]], asked: list[Pending]) -> list[Link]:
         ways = [(wait, number, way_of(draft, wait, NOW_MS)) for wait, number in waits]
-        ahead = [(wait, one) for wait, number, way in ways for one in by_number(way.tickets)
-                 if (one.seq < number or one.claim_by_ms) and any(own_leases(draft, one.actor, NOW_MS))]  # fmt: skip
-        return [*((wait, one) for wait, _, way in ways for one in by_number(way.leases)), *(ahead if soft else ())]
+        held = [Link(wait.actor, one.holder, one.number) for wait, _, way in ways for one in by_number(way.leases)]
+        needed = [Link(it.actor, one, it.seq) for it in asked for one in it.approvers if is_needed(it, one)]
+        ahead = [Link(wait.actor, one.actor, one.seq, True) for wait, number, way in ways for one in
+                 by_number(way.tickets) if (one.seq < number or one.claim_by_ms) and counts(one.actor)]  # fmt: skip
+        return [*held, *needed, *(ahead if soft else ())]
 
-    def circle(waits: list[tuple[Ask, int]]) -> list[tuple[str, int]]:
-        for wait, one in edges(waits):
-            row = wait.actor, one.number
-            if isinstance(one, Lease) and one.holder == ask.actor:
+    def counts(actor: str) -> bool:
+        return any(own_leases(draft, actor, NOW_MS)) or any(is_needed(it, actor) for it in pleas)
+
+    def circle(found: list[Link]) -> list[tuple[str, int]]:
+        for link in found:
+            row = link.waiter, link.number
+            if link.holder == ask.actor and not link.is_soft:
                 return [row]
-            if one.holder not in seen:
-                seen.add(one.holder)
-                queued = (it for it in own_tickets(draft, one.holder, NOW_MS) if it.claim_by_ms is None)
-                rest = circle([(ask_again(draft, it), it.seq) for it in queued])
+            if link.holder not in seen:
+                seen.add(link.holder)
+                queued = (it for it in own_tickets(draft, link.holder, NOW_MS) if it.claim_by_ms is None)
+                asked = sorted((it for it in pleas if it.actor == link.holder), key=lambda it: it.seq)
+                rest = circle(links([(ask_again(draft, it), it.seq) for it in queued], asked))
                 if rest:
                     return [row, *rest]
         return []
 
-    return circle([(ask, 1_000)]) if any(own_leases(draft, ask.actor, NOW_MS)) else []
+    if not counts(ask.actor):
+        return []
+    return circle(links([(ask, 1_000)], []) if isinstance(ask, Ask) else links([], [ask]))
+
+
+def is_needed(pending: Pending, approver: str) -> bool:
+    """Try every quorum that may still come together without this approver."""
+    if approver not in pending.approvers or approver in (*pending.given, *pending.declined):
+        return False
+    others = [one for one in pending.approvers if one != approver and one not in pending.declined]
+    return not any(len({*map(side_of, some)}) == pending.quorum for some in combinations(others, pending.quorum))
+
+
+def told_by(found: Search) -> list[tuple[str, int]]:
+    rows: list[Any] = found.rows
+    return [(row["actor"], row.get("fencingToken") or int(str(row.get("aheadId") or row["askId"])[1:])) for row in rows]
 
 
 Thing = TypeVar("Thing", Lease, Ticket)
@@ -489,14 +520,43 @@ def test_the_circle_told_is_that_of_the_plainest_search(seed: int) -> None:
                 ticket = crowd.records[f"ticket/T{number}"]
                 assert isinstance(ticket, Ticket)
                 crowd.records[f"ticket/T{number}"] = ticket._replace(claim_by_ms=NOW_MS + 9)
+        for number in range(100, 100 + dice.randint(0, 4)):
+            ask_somebody(dice, crowd, agents, number)
         actor, name, soft = dice.choice(agents), dice.choice(names), dice.random() < 0.5
-        rows: list[Any] = search(crowd, actor, name, soft=soft).rows
-        draft = Draft(crowd)
-        assert [(row["actor"], row.get("fencingToken") or int(row["aheadId"][1:])) for row in rows] == plainest(
-            draft, ask_of(draft, actor, (name,), "write"), soft
-        )
+        rows = told_by(search(crowd, actor, name, soft=soft))
+        assert rows == plainest(crowd, ask_of(Draft(crowd), actor, (name,), "write"), soft)
         told += bool(rows)
     assert 20 < told < 130
+
+
+def ask_somebody(dice: random.Random, crowd: Crowd, agents: str, number: int) -> Pending:
+    """Let one of the agents ask others, of operators that some share, some of whom have answered."""
+    actor = dice.choice(agents)
+    of = sorted(dice.sample([one for one in agents if one != actor], dice.randint(1, len(agents) - 1)))
+    answered = dice.sample(of, dice.randint(0, len(of) // 2))
+    cut = dice.randint(0, len(answered))
+    quorum = dice.randint(1, min(4, len(of)))
+    return crowd.plead(actor, number, *of, quorum=quorum, given=tuple(answered[:cut]), declined=tuple(answered[cut:]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_circle_of_an_ask_is_that_of_the_plainest_search(seed: int) -> None:
+    dice, names, told = random.Random(seed), ["r:a", "r:a/**", "r:b", "q:x"], 0
+    for _ in range(150):
+        crowd, agents, numbers = Crowd(), "ABCDEFGH"[: dice.randint(2, 8)], dice.sample(range(1, 99), 20)
+        for number in numbers[: dice.randint(2, 10)]:
+            crowd.hold(dice.choice(agents), number, dice.choice(names))
+        for number in numbers[dice.randint(10, 19) :]:
+            crowd.line(dice.choice(agents), number, *dice.sample(names, dice.randint(1, 2)))
+        for number in range(100, 100 + dice.randint(0, 4)):
+            ask_somebody(dice, crowd, agents, number)
+        others = dict(crowd.records), {term: dict(keys) for term, keys in crowd.index.items()}
+        pending = ask_somebody(dice, crowd, agents, 200)
+        crowd.records, crowd.index = others  # it is not asked yet
+        rows = told_by(find_plea_cycle(Draft(crowd), pending, now()))
+        assert rows == plainest(crowd, pending, soft=False)
+        told += bool(rows)
+    assert 15 < told < 130
 
 
 def test_an_offer_is_tested_over_what_is_held_and_what_is_offered() -> None:

@@ -9,7 +9,7 @@ Source: docs/protocol.md 24, 38.7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -66,8 +66,8 @@ def search_ticket(state: State, ask: Ask, number: int | None, *, is_soft: bool) 
 
 
 def search_plea(state: State, plea: Plea) -> Found:
-    """Would an ask for approval close a cycle? Only over leases and other asks."""
-    return _search(state, plea.actor, _needed([plea]))
+    """Would an ask for approval close a cycle? Over what is held and other asks alone; whom it needs counts."""
+    return _search(state, plea.actor, _needed([plea]), needed=plea.awaited())
 
 
 def circle(cycle: list[JsonObject]) -> JsonObject:
@@ -97,14 +97,22 @@ def closes_cycle(state: State, ticket: Ticket) -> bool:
     return path is not None
 
 
-def _search(state: State, start: str, first: Iterator[Edge], *, is_plain: bool = False, is_soft: bool = False) -> Found:
+def _search(
+    state: State,
+    start: str,
+    first: Iterator[Edge],
+    *,
+    is_plain: bool = False,
+    is_soft: bool = False,
+    needed: Collection[str] = (),
+) -> Found:
     """Look for a way back to the newcomer, over actors that count; the last step is to a lease or approval of its
     own."""
     if not _counts(state, start):
         return Found(None, False)
 
     def onward(actor: str) -> Iterator[Edge] | None:
-        if not _counts(state, actor):
+        if actor not in needed and not _counts(state, actor):
             return None
         waits = _waits(state, actor, is_plain=is_plain)
         pleas = _needed(state.pleas.by(actor, state.now_ms))
