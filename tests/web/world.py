@@ -222,14 +222,14 @@ class World:
         return await self.send(self.signed(key, action, **options))
 
     def audit(self) -> None:
-        """Let the real verifier judge the whole ledger as it stands."""
+        """Let the real verifier judge the whole ledger as it stands, and ask the rules again, if there are any."""
         confirmed = self.gateway.house.sequencer.confirmed
         reader = Reader(self.folder / LEDGER_FILE)
         leaves = b"".join(entry.leaf + b"\n" for entry in reader.entries(0, confirmed.size))
         reader.close()
         file = self.folder.with_name("audit.ledger")
         file.write_bytes(f"tallystick-ledger/v1 {ORIGIN} {confirmed.size}\n".encode() + leaves + b"\n" + confirmed.note)
-        report = check_ledger(file, self.keyring, confirmed.note)
+        report = check_ledger(file, self.keyring, confirmed.note, has_rules=True)
         assert report.exit_code == 0, report.as_text()
 
     def types(self, first: int = 0) -> list[str]:
