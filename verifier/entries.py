@@ -1402,8 +1402,8 @@ _HELD = (
     Member("delayUntilMs", TIME_MS, False),
     Member("ticketId", TICKET_ID, False),
     Member("endedSeq", SEQ, False),
-    Member("currentToken", TOKEN, False),
 )
+_CURRENT = Member("currentToken", TOKEN, False)  # only where an admission is denied
 _ENDED = Member("endedSeq", SEQ, False)
 _GIVEN_BACK = (Member("openedSeq", SEQ), Member("leases", COUNT), Member("tickets", COUNT))
 _TICKET = (Member("ticketId", TICKET_ID), Member("ticketSeq", SEQ))
@@ -1429,7 +1429,7 @@ _DEADLOCKED = ("waitingOn", "cycle", "acquireOrder")
 
 
 class Told(NamedTuple):
-    """Which members of the group `_HELD` a refusal has for its error: those it must have, those it may have."""
+    """Which members of the group `_HELD`, `_CURRENT` a refusal has for its error: those it must have, may have."""
 
     always: tuple[str, ...]
     perhaps: tuple[str, ...] = ()
@@ -1673,6 +1673,7 @@ _ROWS = (
         Member("action", BATCH_ACTION),
         *_REFUSED,
         *_HELD,
+        _CURRENT,
     ),
     _by_request(
         "scheme.set",
@@ -1842,7 +1843,8 @@ _ROWS = (
         Member("schemes", COUNTED_SCHEMES, False),
         Member("rules", RULING, False),
         *_REFUSED,
-        *(m for m in _HELD if m.name in ("holder", "holderName", "conflict", "currentToken", "endedSeq")),
+        *(m for m in _HELD if m.name in ("holder", "holderName", "conflict", "endedSeq")),
+        _CURRENT,
     ),
     _by_request(
         "approval.asked",
@@ -2334,7 +2336,7 @@ def _may_overlap(name: str, others: Collection[str]) -> bool:
     return name in others or any(overlaps(key_of(name, True), key_of(other, True)) for other in others)
 
 
-_GROUP = frozenset(member.name for member in _HELD)
+_GROUP = frozenset(member.name for member in (*_HELD, _CURRENT))
 _NOTHING = Told(())
 
 

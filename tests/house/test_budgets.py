@@ -1,4 +1,4 @@
-"""The budgets of house.md, ADR 23, 30 and 35: short functions, and a verifier that a stranger reads in an evening."""
+"""The budgets of house.md (ADR 23, 30, 35, 45): short functions, and a verifier that is read in an evening."""
 
 import ast
 import io
@@ -9,10 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION_LINES_MAX = 70
-VERIFIER_CODE_LINES_MAX = 1_750
+VERIFIER_CODE_LINES_MAX = 1_920
 VERIFIER_FILE_LINES_MAX = 220
-# Asked for by name, and counted by themselves: who reads one receipt needs neither.
-APART, APART_CODE_LINES_MAX = {"verifier/compare.py", "verifier/private.py"}, 150
+# Asked for by name, and counted by themselves: who reads one receipt needs none of them.
+APART, APART_CODE_LINES_MAX = {"verifier/compare.py", "verifier/private.py", "verifier/rules.py"}, 275
 # Tables: reading one is scanning it, so its length costs nothing.
 TABLES = {"verifier/entries.py", "verifier/clauses.py"}
 # Functions that are a table or an argument parser, by name.
