@@ -14,7 +14,7 @@ House rules of this file:
 * Depth first, each actor once, `deadlock_nodes` actors in all, and only a way back to the asker is a circle. So nobody
   is refused for a ring of others, and no question takes longer than the bound allows.
 
-Source: docs/protocol.md 24, 38.
+Source: docs/protocol.md 24, 38.8.
 """
 
 from __future__ import annotations

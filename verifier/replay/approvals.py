@@ -23,10 +23,10 @@ from verifier.wire import JsonObject
 
 _BOUND = 7  # of an approval's members, from the first on: what it is for
 _TEXTS = {
-    "approval_wrong": "an approval is for another ledger, agent, operation, action, arguments or rules (38.2)",
+    "approval_wrong": "an approval is for another ledger, agent, operation, action, arguments or rules (38.4)",
     "approver_unfit": "an approver is not in force, custodial, on trial, a session, or of an operator that is the"
-    " agent's or has answered (38.3)",
-    "approval_expired": "an approval does not hold at timeMs (38.2)",
+    " agent's or has answered (38.3, 38.6)",
+    "approval_expired": "an approval does not hold at timeMs (38.4)",
     "approval_used": "an approval was used before (38.4)",
 }
 

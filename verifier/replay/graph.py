@@ -4,7 +4,7 @@ Nodes are actors. An actor counts only while it holds a live lease, or a live as
 approval; its waits are its live queued tickets, when the question is about a plain refusal the acquire that a lease
 refused last, and the approvals it asked for. The order of edges is part of the protocol, so that there is one cycle to
 tell.
-Source: docs/protocol.md 24, 38.7.
+Source: docs/protocol.md 24, 38.8.
 """
 
 from __future__ import annotations
