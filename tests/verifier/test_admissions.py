@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,13 @@ from hypothesis import strategies as st
 
 from tests.verifier import admissions, maker
 from tests.verifier.admissions import ARGUMENTS, Desk, action_digest, signed_approval
-from tests.verifier.judging import pins
+from tests.verifier.judging import audit, faults, pins
 from tests.verifier.maker import ALICE, BOB, CAROL, DEPUTY, OPERATOR, Json
 from verifier.approval import action_digest_of, approval_bytes, parse_approval, parse_approvals
 from verifier.entries import APPROVAL_MEMBERS, MemberError, check_body, parse_leaf, sentences
 from verifier.evidence import check_command, check_evidence
 from verifier.receipt import check_receipt
+from verifier.replay.ledger import check_ledger
 from verifier.verdict import Outcome
 from verifier.wire import Malformed
 
@@ -397,6 +399,24 @@ def is_body(action: str, body: Json) -> bool:
     except Malformed:
         return False
     return True
+
+
+# --- the whole day ---
+
+
+def test_the_day_that_these_leaves_come_from_is_honest() -> None:
+    """Everything but what the rules say is found anew without their engine."""
+    assert faults(audit(day().export(), pins(day()))) == [(10, "rules_not_rederived")]
+    assert faults(audit(admissions.circle().export(), pins(admissions.circle()))) == []
+
+
+def test_what_the_rules_say_on_that_day_is_what_their_engine_says(tmp_path: Path) -> None:
+    """The day was typed by hand: its rulings are what a reader of Cedar expects."""
+    engine = pytest.importorskip("verifier.replay.cedar").open_engine()
+    if engine is None or engine.name != admissions.ENGINE:
+        pytest.skip(f"{admissions.ENGINE} is not installed")
+    (tmp_path / "day").write_bytes(day().export())
+    assert faults(check_ledger(tmp_path / "day", pins(day()), has_rules=True)) == []
 
 
 # --- receipts ---

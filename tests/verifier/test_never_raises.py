@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.verifier import key_stories, maker
+from tests.verifier import admissions, key_stories, maker
 from tests.verifier.judging import audit, pins
 from verifier import __main__ as command
 from verifier.compare import check_compare
@@ -45,7 +45,9 @@ STAFFED = maker.staffed()
 RECEIPTS += [maker.keyed().receipt(seq, 7) for seq in (5, 6)]
 RECEIPTS += [STAFFED.receipt(seq) for seq in (7, 13, 16, 17, 19, 21, 24, 26, 32)]
 RECEIPTS += [maker.canonical({**STAFFED.envelope(17), "signatures": []})]
-EXPORTS = [WORKED.export(), maker.busy().export(), maker.opened().export(), STAFFED.export()]
+ADMITTED = admissions.day()
+RECEIPTS += [ADMITTED.receipt(seq) for seq in (9, 12, 15, 20, 21, 23, 37, 42)]
+EXPORTS = [WORKED.export(), maker.busy().export(), maker.opened().export(), STAFFED.export(), ADMITTED.export()]
 POLICIES, KEYS = [maker.policy(), maker.policy(None)], [WORKED.keys(), WORKED.keys(version=2)]
 CHECKPOINTS = [WORKED.checkpoint(), WORKED.checkpoint(7, ("w1", "w2", "w3"))]
 
