@@ -124,7 +124,7 @@ async def _check(arguments: argparse.Namespace) -> int:
     for row in policies:
         obliged = f"  obliges to {row['obligation']}" if "obligation" in row else ""
         print(f"{row['effect']:<6}  {row['id']}  (line {row['line']}){obliged}")
-    print(f"valid: {len(policies)} policies, by {engine_name()}, SHA-256 {digest}")
+    print(f"valid: {_count(len(policies), 'policy', 'policies')}, by {engine_name()}, SHA-256 {digest}")
     return DONE
 
 
@@ -145,8 +145,12 @@ async def _test(arguments: argparse.Namespace) -> int:
         for one in found:
             print(shown(_case_line(one)))
         others = f"{wrong_count} of {len(found)} cases came out otherwise"
-        print(others if wrong_count else f"all {len(found)} cases hold")
+        print(others if wrong_count else f"{_count(len(found), 'case', 'cases')}, as expected")
     return UNFIT if wrong_count else DONE
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _case_row(one: Tried) -> JsonObject:
@@ -271,7 +275,7 @@ def _checked(text: str) -> Checked:
 def _tell_faults(arguments: argparse.Namespace, checked: Checked) -> int:
     rows: list[JsonObject] = [{"line": at.line, "policy": at.policy, "text": at.text} for at in checked.faults]
     if arguments.json:
-        message = f"the rule set has {len(rows)} faults"
+        message = f"the rule set has {_count(len(rows), 'fault', 'faults')}"
         told = {"error": "rules_invalid", "message": message, "faults": rows, "exitCode": UNFIT}
         print(json.dumps({"ok": False, **told}))
         return UNFIT

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.client import rules_commands
+from gateway.client.agent import Agent
 from gateway.client.commands import main
 from gateway.client.exits import DONE, NOT_ENROLLED, REFUSED, UNFIT, UNPROVEN, USAGE
 from gateway.client.join import join
@@ -53,7 +54,7 @@ def test_a_newcomer_begins_with_the_starter_set_and_its_cases(
     assert run("test", file, cases) == DONE
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "ok     no lease, no write                    deny   nothing permits it"
-    assert lines[-1] == "all 15 cases hold"
+    assert lines[-1] == "15 cases, as expected"
     assert all(line.startswith("ok ") for line in lines[:-1])
 
 
@@ -82,11 +83,12 @@ def test_a_file_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch, capsy
 
     monkeypatch.setattr(sys, "stdin", Input)
     assert run("check", "-") == DONE
-    assert "valid: 1 policies" in capsys.readouterr().out
+    assert "valid: 1 policy, by" in capsys.readouterr().out
 
 
 CASES = [
-    ({"expect": "deny"}, "ok     line 1                                deny   forbidden by dear; obliges to tell:x", DONE),
+    ({"expect": "deny"}, "ok     line 1                                deny   forbidden by dear; obliges to tell:x",
+     DONE),
     ({"case": "x", "expect": "allow", "cost": 1}, "ok     x ", DONE),
     ({"case": "x", "expect": "allow", "matched": ["all"]}, "WRONG  x ", UNFIT),
     ({"case": "x", "expect": "deny", "matched": ["all"]}, "(line 1 expects deny by all)", UNFIT),
@@ -94,7 +96,7 @@ CASES = [
     ({"case": "x", "expect": "deny", "obligations": ["tell:x"]}, "ok     x ", DONE),
     ({"case": "x", "expect": "allow", "cost": 9 * 10**11}, "integer overflow", UNFIT),
     ({"case": "x", "expect": "error", "cost": 9 * 10**11}, "ok     x ", DONE),
-    ({"case": "\x1b[31mred", "expect": "allow", "cost": 1}, "\\u001b[31mred", DONE),
+    ({"case": "\x1b[31mred", "expect": "allow", "cost": 1}, "\\x1b[31mred", DONE),
 ]  # fmt: skip
 RULES = ALL + (
     '@id("dear") @obligation("tell:x") forbid(principal, action, resource) '
@@ -263,13 +265,13 @@ async def test_rules_that_no_entry_put_in_force_are_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert await scene.run("load", written(tmp_path, ALL), "--mode", "enforce") == DONE
-    truth = rules_commands.Agent.rules
+    truth = Agent.rules
 
     async def lying(agent: Any) -> Any:
         view = await truth(agent)
         return {**view, "rules": {**view["rules"], **lie}}  # type: ignore[dict-item]
 
-    monkeypatch.setattr(rules_commands.Agent, "rules", lying)
+    monkeypatch.setattr(Agent, "rules", lying)
     capsys.readouterr()
     assert await scene.run("show") == UNPROVEN
     assert ALL not in capsys.readouterr().out
