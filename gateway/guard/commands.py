@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
-from gateway.client.exits import DONE, USAGE
-
+DONE, USAGE = 0, 2  # exits.py of the client, which takes long to load
 # Each is called with the arguments after its name and returns an exit code.
 GUARDS: Mapping[str, tuple[str, str]] = {
-    "git": ("compare what git commits and pushes with leases", "gateway.guard.git_commands:main"),
+    "git": ("compare what git commits and pushes with leases", "gateway.guard.git_run:main"),
     "hook": ("answer a coding agent that asks before a tool call", "gateway.guard.hook:main"),
 }
 

@@ -1,4 +1,4 @@
-"""`tallystick guard git install | uninstall | status | check`, and `run`, which the installed hooks call."""
+"""`tallystick guard git install | uninstall | status | check`. (`run`, which the hooks call, is in git_run.py.)"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.client.exits import DONE, REFUSED
 from gateway.client.terminal import PROFILE_HELP, command_parser
 from gateway.guard.check import Update, check_staged
 from gateway.guard.git import Git, GitFailed
-from gateway.guard.git_run import check_push, guarded, run_hook, staged_needs, told
+from gateway.guard.git_compare import check_push, guarded, staged_needs, told
 from gateway.guard.held import Desk
 from gateway.guard.hooks import before, hooks_of, install_hooks, is_ours, uninstall_hooks
 from gateway.guard.settings import Settings, Unset, home_of, note_home, read_settings, settings_of
@@ -21,8 +21,6 @@ from gateway.guard.settings import Settings, Unset, home_of, note_home, read_set
 
 def main(argv: Sequence[str]) -> int:
     """Run one verb and return its exit code."""
-    if argv[:1] == ["run"] and len(argv) > 1:
-        return run_hook(argv[1], argv[2:])
     arguments = _parser().parse_args(argv)
     return guarded(f"guard git {arguments.verb}", lambda: _VERBS[arguments.verb](_git(), arguments))
 

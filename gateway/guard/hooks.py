@@ -16,7 +16,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.client.errors import ClientError
 from gateway.guard.git import Git
 from keys.files import replace_file
 
@@ -26,7 +25,7 @@ MARK = "# tallystick guard git"
 _BEFORE = ".before-tallystick"
 
 
-class HooksElsewhere(ClientError):
+class HooksElsewhere(Exception):
     """The folder of hooks is not this repository's own."""
 
 

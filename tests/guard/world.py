@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -12,7 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gateway.client.agent import Agent
+from gateway.guard.git import Git
+from gateway.guard.hooks import install_hooks
 from tests.system.process import Gateway
+from verifier.wire import JsonObject
 
 
 @dataclass
@@ -63,6 +68,12 @@ class Tree:
         done = self.guard("install", *arguments)
         assert done.returncode == 0, (done.stdout, done.stderr)
 
+    def set_up(self, **settings: str) -> None:
+        """What `install` does, in this process."""
+        for key, value in settings.items():
+            self.git("config", f"tallystick.{key}", value)
+        install_hooks(Git(self.path))
+
     def write(self, name: str | bytes, text: str = "x\n") -> None:
         path = os.path.join(os.fsencode(self.path), os.fsencode(name))
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -83,21 +94,28 @@ class Tree:
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
-    def hold(self, *resources: str, mode: str = "write", ttl: str = "5m") -> dict[str, Any]:
-        return self._lease("acquire", *resources, "--mode", mode, "--ttl", ttl)
+    def hold(self, *resources: str, mode: str = "write") -> JsonObject:
+        """Take a lease as this agent; return the entry."""
+
+        async def take() -> JsonObject:
+            async with Agent.open(self.home) as agent:
+                return (await agent.acquire(resources, mode=mode)).receipt.leaf.value
+
+        return asyncio.run(take())
 
     def let_go(self, *resources: str) -> None:
-        self._lease("release", *resources)
+        async def release() -> None:
+            async with Agent.open(self.home) as agent:
+                await agent.release(resources)
 
-    def leases(self) -> list[dict[str, Any]]:
-        leases: list[dict[str, Any]] = self._lease("list")["leases"]
-        return leases
+        asyncio.run(release())
 
-    def _lease(self, *arguments: str) -> dict[str, Any]:
-        done = self.tallystick("lease", *arguments, "--json")
-        assert done.returncode == 0, (done.stdout, done.stderr)
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+    def leases(self) -> list[JsonObject]:
+        async def listed() -> list[JsonObject]:
+            async with Agent.open(self.home) as agent:
+                return await agent.leases()
+
+        return asyncio.run(listed())
 
 
 @dataclass
@@ -123,13 +141,13 @@ class World:
         tree.git("init", "-q", "-b", "main")
         return tree
 
-    def guarded(self, who: str = "alice", *options: str) -> Tree:
+    def guarded(self, who: str = "alice", **settings: str) -> Tree:
         """A new repository with the guard in it, and a first commit from before."""
         tree = self.tree(who)
         tree.add("a.txt", "one\n")
         tree.add("b/c.txt", "two\n")
         tree.commit()
-        tree.install("--repository", self.name, "--since", "HEAD", *options)
+        tree.set_up(repository=self.name, since=tree.git("rev-parse", "HEAD"), **settings)
         return tree
 
     def other(self, tree: Tree, who: str) -> Tree:
@@ -138,13 +156,14 @@ class World:
         tree.git("worktree", "add", "-q", "-b", who, str(path))
         return Tree(path, self.home(who))
 
-    def bare(self, *options: str) -> Tree:
+    def bare(self) -> Tree:
         """A bare repository with the guard, looked after by a profile of its own."""
         path = self.folder / "bare.git"
         path.mkdir()
         tree = Tree(path, self.home("server"))
         tree.git("init", "-q", "--bare", "-b", "main")
-        tree.install("--repository", self.name, "--home", str(tree.home), *options)
+        tree.also["TALLYSTICK_HOME"] = "/nowhere"
+        tree.install("--repository", self.name, "--home", str(tree.home))
         return tree
 
     def file(self, path: str) -> str:
