@@ -233,7 +233,7 @@ def sealed(path: Path, head: bytes, payload: bytes) -> None:
 
 def test_a_position_of_other_rules_or_of_another_format_is_refused(tmp_path: Path) -> None:
     path, head, payload = saved(tmp_path)
-    for old, new in ((b"rules 4", b"rules 3"), (b"position/2", b"position/9")):
+    for old, new in ((b"rules 5", b"rules 4"), (b"position/3", b"position/9")):
         sealed(path, head.replace(old, new), payload)
         text = refusal(audit(DAY, len(DAY.leaves), tmp_path))
         assert "the position was saved in format" in text and "begin anew with an empty folder" in text

@@ -105,13 +105,13 @@ async def test_a_ledger_of_other_rules_is_refused_at_start_with_what_to_do(
     make(tmp_path / "data")
     path = tmp_path / "data" / "ledger.sqlite3"
     (leaf,) = (entry.leaf for entry in Reader(path).entries(0, 1))
-    assert leaf.count(b'"rules":4') == 1
+    assert leaf.count(b'"rules":5') == 1
     with sqlite3.connect(path) as database:
         database.execute("DROP TRIGGER entry_is_history")
-        database.execute("UPDATE entry SET leaf = ?", (leaf.replace(b'"rules":4', b'"rules":3'),))
+        database.execute("UPDATE entry SET leaf = ?", (leaf.replace(b'"rules":5', b'"rules":3'),))
     database.close()
     for _ in range(2):  # the second start finds the file free
-        with pytest.raises(StartError, match=r"opened with rules 3, .* rules 4; make a new ledger .* or serve it with"):
+        with pytest.raises(StartError, match=r"opened with rules 3, .* rules 5; make a new ledger .* or serve it with"):
             async with running(tmp_path / "data", SETTINGS):
                 raise AssertionError("it must not start")
 
