@@ -115,6 +115,9 @@ _BY_CLAUSE = {
     "37.6": "rules_wrong policy_error forbidden_by_rules not_permitted",
     "37.7": "valid_wrong approvals_wrong",
     "37.10": "rules_out_of_turn rules_invalid",
+    "38.4": "approver_unfit approval_used",
+    "38.5": "too_many_asked",
+    "38.6": "ask_unknown ask_not_yours ask_ended",
     "40.3": "ruling_wrong",
     "40.4": "rules_not_rederived",
 }

@@ -27,7 +27,7 @@ COMMON = (
     "type", "origin", "seq", "epoch", "timeMs", "prev", "genesis", "durability", "actor", "principal", "onBehalfOf",
     "custody", "request",
 )  # fmt: skip
-_IDS = ("leaseId", "ticketId", "fromLeaseId", "aheadId")
+_IDS = ("leaseId", "ticketId", "fromLeaseId", "aheadId", "askId")
 
 
 # Keys of the ledger that come later, and of nobody.

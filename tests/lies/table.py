@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.lies import (
     table_admissions,
+    table_approvals,
     table_batches,
     table_evidence,
     table_finer,
@@ -32,6 +33,7 @@ TABLES = (
     ("Service and ledger", table_service.LIES),
     ("Keys and witnesses", table_keys.LIES),
     ("Admissions", table_admissions.LIES),
+    ("Approvals", table_approvals.LIES),
     ("Two things together", table_finer.LIES),
     ("Rule by rule", table_single.LIES),
 )

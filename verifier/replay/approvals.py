@@ -162,7 +162,7 @@ def answered_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
     plea = state.pleas.get(_number(leaf), state.now_ms)
     if plea is None or plea.seq != leaf.number("askSeq"):
         yield "citation_wrong", "askSeq is not the approval.asked of a live ask (12.6)"
-    if plea is not None and plea.ended_seq is None:
+    elif plea.ended_seq is None:
         _answer(state, plea, leaf)
 
 
@@ -200,14 +200,16 @@ def _giving_error(state: State, plea: Plea, leaf: Leaf, entry: Judged) -> str | 
 
 def _answer(state: State, plea: Plea, leaf: Leaf) -> None:
     match leaf.action:
+        case "approval.withdraw":
+            is_over = True
+        case _ if leaf.actor not in plea.approvers:
+            is_over = False
         case "approval.give":
             plea.given.add(leaf.actor)
             is_over = plea.is_fulfilled
-        case "approval.decline":
+        case _:
             plea.declined.add(leaf.actor)
             is_over = plea.is_hopeless
-        case _:
-            is_over = True
     if is_over:
         state.pleas.end(plea, leaf.seq, state.now_ms)
 
