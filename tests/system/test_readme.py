@@ -120,7 +120,7 @@ def check_ledger(shell: dict[str, object]) -> None:
     """Let the verifier judge all that the page has done."""
     pins = "--root @data/public/root.vkey --keys data/public/keys.note"
     run("tallystick ledger export all.export --data ./data", shell)
-    assert "VALID" in run(f"tallystick-verify ledger all.export {pins}", shell)
+    assert "VALID" in run(f"tallystick-verify ledger all.export --rules {pins}", shell)
 
 
 def leaves_in(output: str) -> list[str]:
