@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.client.batch import Outcome
 from gateway.client.errors import BatchRefused, InTheWay
-from gateway.client.exits import DONE, HELD, PROFILE, REFUSED, explain
+from gateway.client.exits import DONE, HELD, PROFILE, REFUSED, exit_code_of, explain
 from gateway.client.seen import read_bounded
 from gateway.client.session import is_session
 from gateway.client.terminal import patient
@@ -26,7 +26,8 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     """Add what a batch is made from."""
     parser.add_argument(
         "file", metavar="FILE|-",
-        help=f"one JSON object a line, the body of lease.acquire, lease.renew or lease.release: {EXAMPLE}",
+        help="one JSON object a line, the body of lease.acquire, lease.renew, lease.release or coordination.admit: "
+        f"{EXAMPLE}",
     )  # fmt: skip
     parser.add_argument("--atomic", action="store_true", help="all of it or nothing: the first refusal undoes the rest")
     parser.add_argument(
@@ -90,11 +91,12 @@ def _commands(place: str) -> list[JsonObject]:
 
 
 def _code(outcomes: tuple[Outcome, ...]) -> int:
-    """What stands in the way may go away, anything else does not."""
+    """What stands in the way may go away, anything else does not; different reasons have the plain code."""
     refused = [outcome.refused for outcome in outcomes if outcome.refused is not None]
     if not refused:
         return DONE
-    return HELD if all(isinstance(each, InTheWay) for each in refused) else REFUSED
+    codes = {HELD if isinstance(each, InTheWay) else exit_code_of(each) for each in refused}
+    return codes.pop() if len(codes) == 1 else REFUSED
 
 
 def _keep_refused(arguments: argparse.Namespace, refused: BatchRefused) -> None:

@@ -558,7 +558,6 @@ class Caller:
 # What is next after a rejection that somebody can do something about.
 ADVICE_UNSIGNED: Mapping[str, str] = {
     "delegation_invalid": "Make the statement anew with this version: tallystick session delegate.",
-    "approval_invalid": "Have it signed anew with this version: tallystick approve.",
     "delegation_wrong_ledger": "The statement names another ledger: make it with a profile of this one.",
     "delegation_too_deep": "A session lends nothing on; an operator lends to an agent, and that to a session.",
     "delegation_wider": "Ask for no more than the statement above lends: fewer names, or less with --may. "
