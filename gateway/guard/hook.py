@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from gateway.guard.hook_hosts import HOSTS, INPUT_BYTES_MAX, BadInput, Call, JsonObject, answer, parse_call, warned
@@ -29,6 +30,7 @@ from gateway.guard.hook_tools import BadTool, touch_of
 from gateway.guard.shell_programs import Write
 
 DONE, BLOCKED = 0, 2
+NEEDS_MAX = 64  # of one call; what touches more wants a lease on the folder
 _PASS, _DENY = "pass", "deny"
 
 
@@ -63,6 +65,8 @@ class _Hook:
             decision, reason = self._failed(f"the call can't be read: {error}")
         except Failed as error:
             decision, reason = self._failed(str(error))
+        except ModuleNotFoundError as error:
+            decision, reason = self._failed(f"{error.name} is not installed: pip install 'tallystick[client]'")
         except (Exception, KeyboardInterrupt) as error:
             decision, reason = self._failed(f"the hook itself failed ({type(error).__name__})")
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -137,12 +141,12 @@ class _Hook:
         told = self._covered(shelf, state, found.needs)
         if told is not None:
             return _DENY, f"tallystick: {told}"
-        words = _held_words(shelf.load(), found.needs)
+        words = _held_words(shelf.load(), found.needs) if found.needs else ""
         return self._unseen(unseen, words) if unseen else (_PASS, words)
 
     def _unseen(self, unseen: Sequence[str], words: str) -> tuple[str, str]:
         why = f"tallystick can't see all that this writes: {'; '.join(dict.fromkeys(unseen))}."
-        seen = f" {words}" if words else ""
+        seen = f" It holds {words.removeprefix('tallystick: ')}." if words else ""
         match self._settings.unseen:
             case "deny":
                 return _DENY, f"{why} Name the files in a way it reads, or edit them with the tool for files."
@@ -156,8 +160,9 @@ class _Hook:
         now_ms = steady_ms()
         if not needs or (state.is_quiet(now_ms) and not state.uncovered(needs, now_ms)):
             return None
-        if not shelf.folder.parent.is_dir():
-            raise Failed(f"{shelf.folder.parent} holds no profile; make one with: tallystick join URL --root VKEY")
+        if not shelf.home.is_dir():
+            raise Failed(f"{shelf.home} holds no profile; make one with: tallystick join URL --root VKEY")
+        import_module("gateway.guard.hook_keep")  # takes its time, and the session's other calls need not wait for that
         places = state.places
         with shelf.turn():
             state = shelf.load()  # another call of this session may have brought it meanwhile
@@ -165,12 +170,6 @@ class _Hook:
             return self._ask(shelf, state, needs)
 
     def _ask(self, shelf: Shelf, state: State, needs: Sequence[Need]) -> str | None:
-        import asyncio
-
-        from gateway.client.errors import ClientError
-        from gateway.guard.hook_keep import NEEDS_MAX, Denied, Terms, keep, told
-        from verifier.wire import Malformed
-
         settings = self._settings
         if len(needs) > NEEDS_MAX:
             return f"this touches {len(needs)} files, more than {NEEDS_MAX}: take a lease on their folder first"
@@ -178,10 +177,15 @@ class _Hook:
         met = shelf.claim(state, missing, self._until_ms + settings.ttl_ms) if missing else None
         if met is not None:
             return f"{met} is held by another session with this same key, which to the ledger would be the same holder"
-        terms = Terms(shelf.folder.parent, settings.is_taking, settings.ttl_ms, self._until_ms)
+        import asyncio
+
+        from gateway.client.errors import ClientError
+        from gateway.guard.hook_keep import Denied, Terms, keep, told
+        from verifier.wire import Malformed
+
         state.claims = ()
         try:
-            asyncio.run(keep(terms, state, needs))
+            asyncio.run(keep(Terms(shelf.home, settings.is_taking, settings.ttl_ms, self._until_ms), state, needs))
         except Denied as error:
             shelf.save(state)
             return str(error)
@@ -214,7 +218,7 @@ class _Hook:
 
                 from gateway.guard.hook_keep import Terms, give_back
 
-                terms = Terms(shelf.folder.parent, True, self._settings.ttl_ms, self._until_ms)
+                terms = Terms(shelf.home, True, self._settings.ttl_ms, self._until_ms)
                 asyncio.run(give_back(terms, state))
             shelf.forget()
         return _PASS, ""
@@ -231,7 +235,7 @@ def _held_words(state: State, needs: Sequence[Need]) -> str:
     for lease in state.leases:
         if any(lease.covers(need) for need in needs):
             said.append(f"lease {lease.lease_id} on {' '.join(lease.names[:3])} (token {lease.token})")
-    return f"tallystick: {', '.join(said[:3]) or 'no file of a work tree is written'}"
+    return f"tallystick: {', '.join(said[:3])}"
 
 
 def _standard_input() -> bytes:

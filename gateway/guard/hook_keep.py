@@ -49,7 +49,6 @@ from verifier.wire import JsonObject
 
 ASK_MS = 6_000  # a gateway that gives no answer for so long is away; the host is not kept waiting longer
 LIVE_MS_MIN = 500  # for the last step: writing down what came
-NEEDS_MAX = 64  # of one call; what touches more wants a lease on the folder
 LEASES_MAX = 128  # of one session that are renewed; the oldest beyond that run out
 LEASE_VARIABLE = "TALLYSTICK_LEASE_ID"  # what `tallystick run` tells the command that it runs
 
@@ -215,21 +214,27 @@ def _folded(name: str) -> set[str]:
 
 
 def told(error: ClientError) -> str:
-    """Return who is in the way, until when, and what to do next, in sentences for a model and a person."""
+    """Return who is in the way, until when, and what to do next, in sentences for a model and a person.
+
+    Others are named by their keys: a label may have been chosen by whoever bears it, and a model reads it as words.
+    """
     match error:
         case Deadlock():
             order = " ".join(shown(name) for name in error.acquire_order)
-            return f"{explain(error)} Give something back, then take in this order: {order}"
+            return (
+                f"{shown(error.resource)} is held by {shown(error.holder)}, who waits for what this key holds (entry "
+                f"{error.receipt.seq}). Give something back; taken in this order nobody waits for ever: {order}"
+            )
         case LeaseHeld():
             return (
-                f"{shown(error.resource)} is held by {_who(error.holder, error.holder_name)} for "
+                f"{shown(error.resource)} is held by {shown(error.holder)} for "
                 f"{shown(str(error.conflict.get('mode')))} until {moment(error.expires_at_ms)} (entry "
                 f"{error.receipt.seq}). Work on something else, or try again in {seconds(error.retry_after_ms)}; to "
                 f"wait in line: tallystick lease acquire {shown(error.resource)} --wait 60s"
             )
         case LockDelayed():
             return (
-                f"{shown(error.resource)} may be had by its last holder {_who(error.holder, None)} alone until "
+                f"{shown(error.resource)} may be had by its last holder {shown(error.holder)} alone until "
                 f"{moment(error.delay_until_ms)} (entry {error.receipt.seq}). Try again after that."
             )
         case Queued():
@@ -241,10 +246,6 @@ def told(error: ClientError) -> str:
             return f"the gateway did not decide: {_line(explain(error))}"
         case _:
             return _line(explain(error))
-
-
-def _who(did: str, name: str | None) -> str:
-    return f"{shown(name)} ({did})" if name else did
 
 
 def _names(needs: Sequence[Need]) -> str:

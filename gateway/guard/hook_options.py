@@ -1,4 +1,4 @@
-"""What can be set for the hook: the options of its command, which stand in the host's settings, where a person sees them.
+"""What can be set for the hook: its command's options, which stand in the host's settings, where a person sees them.
 
 Nothing is read from the environment but the profile's folder, and nothing from the repository: whoever is guarded must
 not set the guard.

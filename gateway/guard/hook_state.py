@@ -34,6 +34,7 @@ from typing import Any
 FOLDER = "hook"
 VERSION = 1
 STATE_BYTES_MAX = 4_194_304
+LOCK_SECONDS_KEPT = 7 * 86_400  # no session waits for a lock, or holds it, for so long
 _STEADY_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MODES = ("read", "append", "write", "delete")  # each weaker than the next, as in verifier.entries
@@ -125,6 +126,7 @@ class Shelf:
     """The files of one session in one profile's folder."""
 
     def __init__(self, home: Path, session: str) -> None:
+        self.home = home
         self.folder = home / FOLDER
         self.name = sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         self.path = self.folder / f"{self.name}.json"
@@ -137,7 +139,9 @@ class Shelf:
     def turn(self) -> Iterator[None]:
         """Hold the session's lock: two calls at once ask one after the other."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        with _locked(self.folder / f"{self.name}.lock"):
+        path = self.folder / f"{self.name}.lock"
+        with _locked(path):
+            os.utime(path)
             yield
 
     @contextmanager
@@ -162,9 +166,14 @@ class Shelf:
             return met
 
     def forget(self) -> None:
-        """Remove the session's file; its lock stays, for somebody may be waiting for it."""
-        with self.alone(), suppress(FileNotFoundError):
-            self.path.unlink()
+        """Remove the session's file. Its lock stays, for somebody may be waiting for it; old ones are swept."""
+        old_s = time.time() - LOCK_SECONDS_KEPT
+        with self.alone():
+            self.path.unlink(missing_ok=True)
+            for path in self.folder.glob("*.lock"):
+                with suppress(OSError):
+                    if path.stat().st_mtime < old_s and path.name != "folder.lock":
+                        path.unlink()
 
     def _write(self, state: State) -> None:
         temporary = self.folder / f"{self.name}.{os.getpid()}.new"

@@ -16,6 +16,7 @@ from gateway.core import refusal
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing, Step
 from gateway.mcp.tools import TOOLS, Tool
 from gateway.web.problem import ROWS
+from tests.guard import shell_table
 from tests.house import example
 from verifier.entries import (
     ACTION_BODIES,
@@ -33,7 +34,7 @@ from verifier.verdict import VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs/example"
-DOCUMENTS = ("docs/protocol.md", "docs/settings.md", "docs/mcp.md")
+DOCUMENTS = ("docs/protocol.md", "docs/settings.md", "docs/mcp.md", "docs/guards.md")
 _BLOCK = re.compile(r"(<!-- generated: ([a-z]+) -->\n)(.*?)(<!-- end generated -->)", re.DOTALL)
 _RETRY = {"never": "never", "same_request": "same request", "new_request": "new request"}
 
@@ -179,6 +180,9 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "verdicts": verdicts,
     "settings": settings_table,
     "tools": tools,
+    "hosts": shell_table.hosts,
+    "handled": shell_table.handled,
+    "seen": shell_table.seen,
 }
 
 
