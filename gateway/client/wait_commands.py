@@ -17,7 +17,7 @@ from gateway.client.line import HOLD_MS, poll_until
 from gateway.client.outcome import add_receipt, check_receipt_path, done, give_back, interruptible
 from gateway.client.terminal import Handler, add_home, command_parser, duration_ms, patient
 from gateway.client.trust import Grant
-from gateway.client.words import deadlock_line, objects, wait_lines
+from gateway.client.words import asked_line, deadlock_line, objects, wait_lines
 from verifier.entries import TICKET_ID, check_resource
 from verifier.wire import Malformed
 
@@ -47,6 +47,8 @@ async def _view(arguments: argparse.Namespace) -> int:
     rows = objects(view.get("resources"))
     for row in rows:
         print("\n".join(wait_lines(row, agent.did)))
+    for ask in objects(view.get("approvals")):
+        print(asked_line(ask, agent.did))
     for pair in objects(view.get("deadlocks")):
         print(deadlock_line(pair, agent.did))
     if not rows:

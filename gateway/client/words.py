@@ -131,6 +131,16 @@ def _place(ticket: JsonObject, own: str) -> str:
     )
 
 
+def asked_line(row: JsonObject, own: str = "") -> str:
+    """Return one request for approval of the wait view."""
+    for_whom = " ".join(did + _you(did, own) for did in texts(row.get("waitsFor"))) or "any of those asked"
+    return shown(
+        f"approval {row.get('askId')}: {who(row, 'actor', 'actorName', own)} would do {row.get('operation')} "
+        f"({row.get('mode')}) on {' '.join(texts(row.get('resources')))}, and waits for {for_whom} until "
+        f"{shown_moment(row.get('giveUpByMs'))}"
+    )
+
+
 def deadlock_line(pair: JsonObject, own: str = "") -> str:
     """Return two that wait for each other."""
     actors = " and ".join(did + _you(did, own) for did in texts(pair.get("actors")))

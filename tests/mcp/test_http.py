@@ -13,6 +13,7 @@ from mcp import Client, MCPError
 
 from gateway.actions import ACTIONS
 from gateway.app import PICTURES_BURST
+from gateway.client.approval import Act, approve
 from gateway.mcp.protocol import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -25,6 +26,7 @@ from gateway.mcp.protocol import (
 from gateway.mcp.tools import TOOLS, Spelling
 from gateway.store.contract import StoredEntry
 from gateway.store.sqlite import Reader
+from keys.signing import SigningKey
 from tests.mcp.world import (
     LEGACY,
     MODERN,
@@ -37,7 +39,7 @@ from tests.mcp.world import (
     structured,
 )
 from tests.system.process import free_port
-from tests.web.world import AUTHORITY, Message, World, make, world
+from tests.web.world import AUTHORITY, ORIGIN, Message, World, make, world
 
 NAME = "repo:app/src/a.py"
 
@@ -50,7 +52,13 @@ class Scene:
     spelling: Spelling
     clients: dict[str, Client]
     dids: dict[str, str]
+    chief: SigningKey  # another operator, who may approve
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def fence(self) -> dict[str, Any]:
+        """What an admission says of the newest lease."""
+        return {name: self.facts["lease"][name] for name in ("leaseId", "fencingToken")}
 
     async def call(self, who: str, action: str, **arguments: Any) -> dict[str, Any]:
         tool = next(tool for tool in TOOLS if tool.action.name == action)
@@ -67,9 +75,19 @@ async def scene(gateway: World, mode: str, spelling: Spelling) -> AsyncIterator[
             who: await stack.enter_async_context(client_of(gateway, token, mode=mode, path=path))
             for who, (_, token) in agents.items()
         }
-        yield Scene(gateway, spelling, clients, {who: did for who, (did, _) in agents.items()})
+        dids = {who: did for who, (did, _) in agents.items()}
+        yield Scene(gateway, spelling, clients, dids, await chief_of(gateway))
 
 
+async def chief_of(gateway: World) -> SigningKey:
+    """Make a second operator."""
+    key = SigningKey.generate()
+    added = await gateway.ask("op", "operator.add", operator=key.did)
+    assert added.status == 200, added.body
+    return key
+
+
+ACT: dict[str, Any] = {"operation": "deploy.run", "resource": "lock:deploy", "argumentsDigest": "5" * 64}
 Arguments = Callable[[Scene], dict[str, Any]]
 # One story in which every tool is called; each step says who calls, what, with which arguments, and what comes of it.
 STORY: Sequence[tuple[str, str, Arguments, str]] = (
@@ -96,6 +114,15 @@ STORY: Sequence[tuple[str, str, Arguments, str]] = (
     ("b", "batch.submit", lambda s: {"commands": [{"action": "lease.acquire", "resource": "repo:b"}]}, "results"),
     ("b", "batch.submit", lambda s: {"isAtomic": True, "commands": [{"action": "lease.renew", "leaseId": "L1"}]},
      "lease_unknown"),
+    ("a", "coordination.admit", lambda s: ACT, "lease_required"),
+    ("a", "lease.acquire", lambda s: {"resource": ACT["resource"]}, "lease"),
+    ("a", "coordination.admit", lambda s: {**ACT, **s.fence}, "admission"),
+    ("a", "approval.ask", lambda s: {**ACT, "approvers": [s.chief.did]}, "ask"),
+    ("a", "approval.list", lambda s: {"askId": s.facts["ask"]["askId"]}, "approvals"),
+    ("a", "approval.list", lambda s: {}, "approvals"),
+    ("a", "approval.withdraw", lambda s: {"askId": s.facts["ask"]["askId"]}, "ask"),
+    ("a", "approval.withdraw", lambda s: {"askId": s.facts["ask"]["askId"]}, "ask_ended"),
+    ("a", "usage.get", lambda s: {}, "usage"),
     ("b", "session.beat", lambda s: {}, "session_required"),
     ("b", "trust.get", lambda s: {}, "trust"),
     ("b", "receipt.get", lambda s: {"seq": s.facts["seq"]}, "receipt"),
@@ -122,6 +149,30 @@ async def test_the_official_client_calls_every_tool(
             played.facts |= answer
             if ACTIONS[action].kind == "decision" and outcome != "session_required":
                 assert answer.get("receipt") or answer.get("batch"), action
+    gateway.audit()
+
+
+@pytest.mark.parametrize("spelling", ["dotted", "underscored"])
+async def test_a_model_follows_what_is_next_from_asking_to_being_admitted(gateway: World, spelling: Spelling) -> None:
+    """A person approves outside of any tool; what was given comes with the list, ready to be presented."""
+    async with scene(gateway, "auto", spelling) as played:
+        played.facts |= await played.call("a", "lease.acquire", resource=ACT["resource"])
+        asked = await played.call("a", "approval.ask", **ACT, approvers=[played.chief.did])
+        ask_id = asked["ask"]["askId"]
+        assert asked["next"]["arguments"] == {"askId": ask_id}
+        looked = await played.call("a", "approval.list", **asked["next"]["arguments"])
+        assert (looked["approvals"][0]["state"], looked["next"]["arguments"]) == ("open", {"askId": ask_id})
+        act = Act(ORIGIN, played.dids["a"], "deploy.run", (ACT["resource"],), "write", ACT["argumentsDigest"])
+        signed = approve(played.chief, act, genesis=gateway.made.genesis, now_ms=gateway.now_ms)
+        message = gateway.signed(played.chief, "approval.give", askId=ask_id, approval=signed.row)
+        assert (await gateway.send(message)).status == 200
+        found = await played.call("a", "approval.list", askId=ask_id)
+        assert found["next"]["tool"] == f"coordination{'.' if spelling == 'dotted' else '_'}admit"
+        admitted = await played.call("a", "coordination.admit", **found["next"]["arguments"], **played.fence)
+        assert (admitted["allowed"], len(admitted["admission"]["approvals"])) == (True, 1)
+        denied = await played.call("a", "coordination.admit", **found["next"]["arguments"], **played.fence)
+        assert (denied["ok"], denied["allowed"], denied["error"]) == (False, False, "approval_used")
+        assert denied["receipt"]
     gateway.audit()
 
 

@@ -21,7 +21,7 @@ from gateway.mcp import stdio
 from gateway.mcp.protocol import INVALID_REQUEST, MESSAGE_BYTES_MAX, PARSE_ERROR, TOO_MANY
 from gateway.mcp.tools import TOOLS
 from keys.files import new_key, replace_file
-from tests.mcp.test_http import STORY, Scene, until
+from tests.mcp.test_http import STORY, Scene, chief_of, until
 from tests.mcp.world import LEGACY, META, MODERN, legacy, profile_of, structured
 from tests.web.world import World
 
@@ -111,7 +111,8 @@ async def test_the_official_client_calls_every_tool(
         clients = {
             who: await stack.enter_async_context(official(tmp_path / who, mode, "--names", spelling)) for who in keys
         }
-        played = Scene(gateway, spelling, clients, {who: key.did for who, key in keys.items()})
+        dids = {who: key.did for who, key in keys.items()}
+        played = Scene(gateway, spelling, clients, dids, await chief_of(gateway))
         for client in clients.values():
             assert client.protocol_version == version
             listed = (await client.list_tools()).tools

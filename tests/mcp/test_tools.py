@@ -188,6 +188,49 @@ async def test_without_an_answer_the_call_can_be_repeated_under_its_key() -> Non
     assert answer["idempotencyKey"] == caller.asked[0][2]
 
 
+ACT: dict[str, Any] = {"operation": "push", "resource": "repo:a", "argumentsDigest": "0" * 64}
+ADMITTED: JsonObject = {
+    "ok": True, "seq": 9, "allowed": True, "isPoliced": False, "matched": [], "obligations": ["notify:on-call"],
+    "admission": {
+        "seq": 9, "operation": "push", "resources": ["repo:a"], "mode": "write", "argumentsDigest": "0" * 64,
+        "validUntilMs": 5, "uses": 1,
+    },
+    "receipt": {"payload": "…"},
+}  # fmt: skip
+DENIED: JsonObject = {
+    "ok": False, "seq": 9, "allowed": False, "isPoliced": False, "matched": [], "obligations": [],
+    "error": "lease_required", "number": 604, "message": "Acquire.", "retry": "never", "receipt": {"payload": "…"},
+}  # fmt: skip
+
+
+async def test_an_admission_is_passed_on_with_what_it_obliges_to() -> None:
+    caller = Scripted([ADMITTED])
+    answer = await called(caller, "coordination.admit", **ACT, leaseId="L7", fencingToken=9, idempotencyKey="k")
+    assert caller.asked == [("coordination.admit", {**ACT, "leaseId": "L7", "fencingToken": 9}, "k", 0)]
+    assert answer == ADMITTED
+
+
+async def test_a_denial_is_an_answer_and_says_which_lease_to_take() -> None:
+    answer = await called(Scripted([DENIED]), "coordination.admit", **ACT, mode="delete")
+    assert (answer["ok"], answer["allowed"], answer["error"]) == (False, False, "lease_required")
+    assert answer["next"]["tool"] == "coordination.lease.acquire"
+    assert answer["next"]["arguments"] == {"resource": "repo:a", "mode": "delete"}
+
+
+@pytest.mark.parametrize("state", ["declined", "withdrawn", "lapsed", "dismissed"])
+async def test_a_request_that_is_over_says_nothing_to_do_next(state: str) -> None:
+    row: JsonObject = {"askId": "A3", "state": state, "given": []}
+    answer = await called(
+        Scripted([{"ok": True, "nowMs": 1, "approvals": [row]}]), "coordination.approval.list", askId="A3"
+    )
+    assert "next" not in answer
+
+
+def test_giving_an_approval_is_for_people() -> None:
+    assert {"approval.give", "approval.decline", "rules.load"} <= set(WITHHELD)
+    assert "people" in WITHHELD["approval.give"]
+
+
 WRONG_ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
     ("coordination.lease.acquire", {}, "member_conflict"),
     ("coordination.lease.acquire", {"resource": "no name"}, "member_invalid"),
@@ -209,6 +252,14 @@ WRONG_ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
     ("coordination.batch", {"commands": [{"action": "agent.add", "agent": ME}]}, "member_invalid"),
     ("coordination.lease.list", {"holder": "me"}, "member_invalid"),
     ("coordination.batch", {"commands": [{"action": "lease.release", "leaseId": 1.5}]}, "member_invalid"),
+    ("coordination.admit", {"operation": "x", "resource": "repo:a"}, "member_missing"),
+    ("coordination.admit", {"operation": "X", "resource": "repo:a", "argumentsDigest": "0" * 64}, "member_invalid"),
+    ("coordination.admit", {**ACT, "leaseId": "L1"}, "member_conflict"),
+    ("coordination.admit", {**ACT, "approvals": [{"statement": {}}]}, "member_invalid"),
+    ("coordination.approval.ask", {**ACT, "approvers": []}, "member_invalid"),
+    ("coordination.approval.ask", {**ACT, "approvers": [OTHER], "quorum": 5}, "member_invalid"),
+    ("coordination.approval.list", {"askId": "T1"}, "member_invalid"),
+    ("coordination.usage.get", {"did": "me"}, "member_invalid"),
     ("coordination.receipt.get", {}, "member_missing"),
     ("coordination.receipt.get", {"seq": -1}, "member_invalid"),
 ]
