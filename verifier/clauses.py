@@ -59,8 +59,7 @@ _BY_CLAUSE = {
     "16.3": "not_witnessed signature_not_checked",
     "16.4": "usage unreadable pins_malformed",
     "16.5": "evidence_malformed evidence_missing actor_differs wrong_ledger body_differs request_signature_invalid"
-    " issuer_differs action_digest_wrong rules_digest_wrong approval_differs approval_invalid approval_wrong"
-    " approval_expired",
+    " issuer_differs approval_differs",
     "16.10": "key_compromised",
     "16.11": "private_other_leaf private_unknown private_differs private_malformed",
     "17.2": "root_differs empty",
@@ -114,8 +113,10 @@ _BY_CLAUSE = {
     "37.5": "fact_wrong",
     "37.6": "rules_wrong policy_error forbidden_by_rules not_permitted",
     "37.7": "valid_wrong approvals_wrong",
-    "37.10": "rules_out_of_turn rules_invalid",
-    "38.4": "approver_unfit approval_used",
+    "37.10": "rules_out_of_turn rules_invalid rules_digest_wrong",
+    "38.1": "approval_invalid",
+    "38.2": "action_digest_wrong",
+    "38.4": "approval_wrong approver_unfit approval_expired approval_used",
     "38.5": "too_many_asked",
     "38.6": "ask_unknown ask_not_yours ask_ended",
     "40.3": "ruling_wrong",
