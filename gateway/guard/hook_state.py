@@ -237,7 +237,7 @@ def _load(path: Path) -> State | None:
         if value["version"] != VERSION or not boot_id() or value["boot"] != boot_id():
             return None
         return _state(value)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return None
 
 

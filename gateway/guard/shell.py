@@ -1,6 +1,6 @@
 """Reads a command line before a shell runs it: which paths it writes, and what of it can't be seen.
 
-    read("cd src && sed -i s/a/b/ app.py > log", "/work", is_folder)   writes /work/src/app.py and /work/src/log
+    read("cd src && sed -i s/a/b/ app.py > log", "/repo", is_folder)   writes /repo/src/app.py and /repo/src/log
 
 House rules of this file:
 

@@ -13,6 +13,7 @@ from typing import Any
 from tests.guard.world import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENT = ("--deadline", "50s")  # a machine that runs many tests at once is slow; a later option counts
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class Agent:
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "gateway", "guard", "hook", *self.options, *options], cwd=self.tree.path,
+            [sys.executable, "-P", "-m", "gateway", "guard", "hook", *PATIENT, *self.options, *options],
+            cwd=self.tree.path,
             env={**self.tree.env, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )  # fmt: skip

@@ -11,8 +11,8 @@ from gateway.guard.hook_hosts import HOSTS
 from gateway.guard.hook_tools import TOOLS
 from gateway.guard.shell import Reading, read
 
-FOLDER = "/work"
-FOLDERS = frozenset(("/work", "/work/src", "/"))
+FOLDER = "/repo"
+FOLDERS = frozenset(("/repo", "/repo/src", "/"))
 ALL = True
 
 
