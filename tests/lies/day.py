@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from gateway.rules.engine import open_engine
 from tests.core.crew import digest
 from tests.core.requests import (
     accept,
     acquire,
     add,
     add_operator,
+    admit,
+    approved,
     ask,
     batch,
     beat,
@@ -15,8 +18,12 @@ from tests.core.requests import (
     cancel,
     claim,
     close,
+    decline,
     enrol,
+    give,
     issue,
+    load_rules,
+    plead,
     release,
     remove,
     remove_operator,
@@ -25,10 +32,18 @@ from tests.core.requests import (
     set_scheme,
     state_key,
     transfer,
+    with_approvals,
+    withdraw,
 )
 from tests.lies.kit import LOG_2, RECEIPT_2, House
 from tests.verifier import maker
 
+RULES = """@id("work") @obligation("log")
+permit(principal, action, resource in Scheme::"work") when { context.trust > 9 };
+@id("prod") permit(principal, action, resource in Scheme::"prod");
+@id("doc") permit(principal, action == Action::"read", resource in Resource::"doc:**");
+@id("budget") forbid(principal, action, resource) when { context.agentCostDay + context.cost > 20 };
+"""
 RESERVE_AFTER_MS, MAX_HOLD_MS = 10_000, 40_000  # so short that a day sees both
 
 
@@ -42,6 +57,8 @@ def day(house: House | None = None, *, has_keys: bool = True) -> House:
     _people(house)
     _sessions(house)
     _refusals(house)
+    _admissions(house)
+    _approvals(house)
     if has_keys:
         _keys(house)
     return house
@@ -152,6 +169,53 @@ def _refusals(house: House) -> None:
     house.ask_for("D", "loop:a")
     house.renew("D", house.hold("D", "lock:z"), mode="read")
     house.say(renew("A", house.own_lease("A"), ttlMs=60_000))
+
+
+def _admissions(house: House) -> None:
+    house.rules = open_engine()
+    house.t_ms += 61_000
+    shown = _shown(house, house.hold("A", "work:a", "work:b"))
+    old = _shown(house, house.hold("C", "work:c", ttlMs=20_000))
+    house.say(release("C", "work:c", leaseId=old[0]))
+    house.say(admit("A", "work:a", lease=shown, cost=2))
+    house.say(load_rules("op", RULES, 1))
+    house.say(load_rules("D", RULES, 2))
+    house.say(admit("A", "work:b", lease=shown, cost=3))
+    house.say(admit("A", "work:a", "work:b", lease=shown, cost=30))
+    house.say(admit("C", "work:c", lease=old))
+    house.say(admit("D", "work:a", mode="read"))
+    house.say(admit("D", "work:a"))
+    house.say(admit("D", "other:x", mode="read"))
+    house.say(admit("X", "doc:Plan", mode="read", cost=1))
+    house.say(load_rules("op", RULES.replace("> 9", "> 60000"), 2, "shadow"))
+    house.say(batch("A", admit("A", "work:a", lease=shown), admit("A", "work:a", lease=(shown[0], shown[1] - 1))))
+    house.say(batch("A", admit("A", "work:a", lease=shown), admit("A", "lock:w"), isAtomic=True))
+    house.open("z", "A", resources=["work:**"])
+    house.say(admit("z", "work:q", mode="read"))
+    house.say(admit("z", "lock:q", mode="read"))
+
+
+def _approvals(house: House) -> None:
+    house.say(set_scheme("op", "prod", "irreversible"))
+    shown = _shown(house, house.hold("A", "prod:db"))
+    house.say(admit("A", "prod:db", lease=shown))
+    asked = house.say(plead("A", "prod:db", of=("op2", "X")))
+    one = admit("A", "prod:db", lease=shown)
+    word = approved("op2", one, house.imprint.genesis, house.rules_digest(), at_ms=house.t_ms)
+    house.say(give("D", asked.text("askId"), word))
+    house.say(give("op2", asked.text("askId"), word))
+    house.say(withdraw("A", asked.text("askId")))
+    house.say(with_approvals(one, word))
+    house.say(with_approvals(one.again().but(idempotency_key="again"), word))
+    asked = house.say(plead("A", "prod:db", of=("X",)))
+    house.say(decline("X", asked.text("askId"), reason="no"))
+    asked = house.say(plead("A", "prod:db", of=("X",)))
+    house.say(withdraw("A", asked.text("askId")))
+    house.say(plead("A", "prod:db", of=("D",)))
+
+
+def _shown(house: House, lease_id: str) -> tuple[str, int]:
+    return lease_id, house.leases()[lease_id].fencing_token
 
 
 def _keys(house: House) -> None:

@@ -118,6 +118,11 @@ class House(Crew):
         [found] = [ticket.ticket_id for ticket in self.tickets().values() if ticket.actor == did_of(name)]
         return found
 
+    def rules_digest(self) -> str:
+        """Return what approvals name: the digest of the rules in force."""
+        record: Any = self.shelf.records.get("ledger/rules")
+        return "0" * 64 if record is None else str(record.digest)
+
     def last(self) -> Json:
         value: Json = json.loads(self.leaves[-1])
         return value

@@ -17,6 +17,7 @@ from typing import Any
 from gateway.core.append import Batch
 from gateway.core.outcome import Unreceipted
 from gateway.core.state import Record
+from gateway.rules.engine import open_engine
 from tests.core.requests import Ask, did_of
 from tests.lies.day import MAX_HOLD_MS, RESERVE_AFTER_MS, day
 from tests.lies.kit import House, Json, sealed
@@ -26,7 +27,8 @@ from verifier.replay.ledger import check_ledger
 
 TRIALS, FOUND_MIN = 60, 10
 # What decisions go by; of the rest there are more, and less comes of it.
-_KINDS = ("lease/", "ticket/", "delay/", "session/", "wait/", "edge/", "handover/", "scheme/", "quota/", "ledger/token")
+_KINDS = ("lease/", "ticket/", "delay/", "session/", "wait/", "edge/", "handover/", "scheme/", "quota/", "ledger/token",
+          "usage/", "burnt/", "ask/", "ledger/rules")  # fmt: skip
 Run = tuple[int, tuple[Ask, ...], dict[str, Any]]
 
 
@@ -37,6 +39,7 @@ class Recorded(House):
         self.runs: list[Run] = []
         self.turned_away: list[int] = []  # how many requests of each run left no entry
         super().__init__(reserve_after_ms=RESERVE_AFTER_MS, max_hold_ms=MAX_HOLD_MS)
+        self.rules = open_engine()
         self.runs.clear()
         self.turned_away.clear()
 
@@ -111,7 +114,7 @@ def is_within_its_word(house: Recorded) -> bool:
 def exit_code(house: House, folder: Path) -> int:
     (folder / "ledger").write_bytes(sealed(house.leaves).export())
     keyring = open_keyring(root=maker.root_vkey(), document=honest().document())
-    return check_ledger(folder / "ledger", keyring).exit_code
+    return check_ledger(folder / "ledger", keyring, has_rules=True).exit_code
 
 
 def test_the_day_that_is_lived_again_is_the_same(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def honest() -> tuple[House, Keyring]:
 def exit_code(leaves: list[bytes], folder: Path) -> int:
     house, keyring = honest()
     (folder / "ledger").write_bytes(sealed(leaves).export(checkpoint(leaves, house.log_keys)))
-    return check_ledger(folder / "ledger", keyring).exit_code
+    return check_ledger(folder / "ledger", keyring, has_rules=True).exit_code
 
 
 def why_free(edit: Edit, entries: list[Json]) -> str | None:
@@ -58,7 +58,7 @@ def why_free(edit: Edit, entries: list[Json]) -> str | None:
 def test_the_day_is_honest_and_has_most_types(tmp_path: Path) -> None:
     house, _ = honest()
     assert exit_code(house.leaves, tmp_path) == 0
-    assert len({leaf.split(b'"type":"')[1].split(b'"')[0] for leaf in house.leaves}) >= 50
+    assert len({leaf.split(b'"type":"')[1].split(b'"')[0] for leaf in house.leaves}) >= 65
 
 
 @pytest.mark.parametrize("part", range(PARTS))
