@@ -70,13 +70,13 @@ def admit(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     """Allow one execution of exactly what was asked, or say what speaks against it; count either."""
     case = _case(draft, request, context)
     if isinstance(case, Denied):
-        return _denied(draft, request, case, context)
+        return _denied(draft, request, case)
     told: JsonObject = {"facts": case.facts, "schemes": [*case.schemes]}
     ruled = rule(draft, request, _asked(request) | told, context)
     if ruled is not None:
         told["rules"] = ruled.members
         if ruled.why is not None:
-            return _denied(draft, request, Denied(ruled.why, told, ruled.fault), context)
+            return _denied(draft, request, Denied(ruled.why, told, ruled.fault))
     return _allowed(draft, request, case, told, context)
 
 
@@ -212,7 +212,7 @@ def _scheme_rows(draft: Draft, ask: Ask, t_ms: int) -> list[JsonObject]:
 def _allowed(draft: Draft, request: SignedRequest, case: Case, told: JsonObject, context: Context) -> Decision:
     """Burn what is used up, count what is allowed, and return the entry that allows it."""
     burn(draft, case.approved, context)
-    count_allowed(draft, request, schemes_of(case.ask.resources), request.number("cost"), context.t_ms)
+    count_allowed(draft, request, schemes_of(case.ask.resources), context)
     grant: JsonObject = {} if case.lease is None else {"grantSeq": case.lease.grant_seq}
     used_up: JsonObject = {"approvals": [*approval_rows(case.approved)]} if case.approved else {}
     valid: JsonObject = {"validUntilMs": _valid_until_ms(draft, case, context), "uses": 1}
@@ -229,9 +229,9 @@ def _valid_until_ms(draft: Draft, case: Case, context: Context) -> int:
     return idle if isinstance(idle, int) else min(ends)
 
 
-def _denied(draft: Draft, request: SignedRequest, denied: Denied, context: Context) -> Decision:
+def _denied(draft: Draft, request: SignedRequest, denied: Denied) -> Decision:
     """Count the denial and return its entry."""
-    count_denied(draft, request, context.t_ms)
+    count_denied(draft, request)
     decision = refused("admission.denied", denied.why, _asked(request) | denied.members)
     return decision._replace(status=STATUS, fault=denied.fault)
 

@@ -372,7 +372,8 @@ class Usage(NamedTuple):
     """What was admitted to an agent, an operator's agents, or on a scheme: in one minute, one day and ever.
 
     `minute` and `day` are log time divided by their length: what is counted of another one is over. Sums stop at the
-    largest number that the wire can hold. `denied` is counted of agents and operators alone.
+    largest number that the wire can hold. `denied` is counted of agents and operators alone. `seq` is the last entry
+    that admitted something; None before the first.
     """
 
     minute: int
@@ -383,6 +384,7 @@ class Usage(NamedTuple):
     total: int
     total_cost: int
     denied: int
+    seq: int | None = None
 
 
 class Counter(NamedTuple):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.core.intake import SignedRequest
+from gateway.core.outcome import Context
 from gateway.core.state import Draft, Usage, UsageOf, View, usage_at, usage_key
 from verifier.wire import INT_MAX
 
@@ -31,30 +32,36 @@ def in_windows(usage: Usage, t_ms: int) -> Usage:
     return usage if usage.day == day else usage._replace(day=day, day_count=0, day_cost=0)
 
 
-def count_allowed(draft: Draft, request: SignedRequest, schemes: Iterable[str], cost: int, t_ms: int) -> None:
-    """Count one admission of `cost` for who asked, for who answers for it, and once on each scheme it touches."""
-    whose: list[tuple[UsageOf, str]] = [("agent", request.principal), ("operator", request.on_behalf_of)]
-    whose += [("scheme", name) for name in schemes]
+def count_allowed(draft: Draft, request: SignedRequest, schemes: Iterable[str], context: Context) -> None:
+    """Count one admission with its cost for who asked, for who answers for it, and once on each scheme it touches."""
+    cost = request.number("cost")
+    whose: list[tuple[UsageOf, str]] = [*_people(request), *(("scheme", name) for name in schemes)]
     for of, name in whose:
-        draft.put(usage_key(of, name), _with(used(draft, of, name, t_ms), cost))
+        before = used(draft, of, name, context.t_ms)
+        draft.put(usage_key(of, name), counted_by(before, cost, context.seq))
 
 
-def count_denied(draft: Draft, request: SignedRequest, t_ms: int) -> None:
-    """Count a denial for who asked and who answers for it; it uses nothing up."""
-    whose: tuple[tuple[UsageOf, str], ...] = (("agent", request.principal), ("operator", request.on_behalf_of))
-    for of, name in whose:
-        before = used(draft, of, name, t_ms)
+def count_denied(draft: Draft, request: SignedRequest) -> None:
+    """Count a denial for who asked and who answers for it; it uses nothing up, and no window moves on by it."""
+    for of, name in _people(request):
+        before = usage_at(draft, of, name)
         draft.put(usage_key(of, name), before._replace(denied=_sum(before.denied, 1)))
 
 
-def _with(before: Usage, cost: int) -> Usage:
+def counted_by(before: Usage, cost: int, seq: int) -> Usage:
+    """Return what is counted after the admission of entry `seq`, where `before` is of the windows of its time."""
     return before._replace(
         minute_count=_sum(before.minute_count, 1),
         day_count=_sum(before.day_count, 1),
         day_cost=_sum(before.day_cost, cost),
         total=_sum(before.total, 1),
         total_cost=_sum(before.total_cost, cost),
+        seq=seq,
     )
+
+
+def _people(request: SignedRequest) -> tuple[tuple[UsageOf, str], ...]:
+    return ("agent", request.principal), ("operator", request.on_behalf_of)
 
 
 def _sum(before: int, more: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Mapping
+from hashlib import sha256
 
 from gateway.core.key import first_records
 from gateway.core.state import (
@@ -16,6 +17,7 @@ from gateway.core.state import (
     ENROLLER_KEY,
     OPERATORS_KEY,
     ROOT_KEY,
+    RULES_KEY,
     TICKETS_KEY,
     TOKEN_KEY,
     Agent,
@@ -35,9 +37,11 @@ from gateway.core.state import (
     Quota,
     Record,
     Root,
+    RuleSet,
     Scheme,
     Session,
     Ticket,
+    Usage,
     Waits,
     agent_at,
     agent_key,
@@ -59,6 +63,7 @@ from gateway.core.state import (
     ticket_key,
     wait_key,
 )
+from gateway.core.usage import DAY_MS, MINUTE_MS, counted_by
 from gateway.errors import Fatal
 from gateway.ledger.live import Live
 from gateway.store.contract import Reading
@@ -67,6 +72,8 @@ from verifier.entries import GRANTS, PURPOSES, Leaf, full_type, parse_leaf, rows
 from verifier.note import parse_vkey
 from verifier.wire import JsonObject, JsonValue, Malformed
 
+# Of whom an admission counts, with the member that names who it is and how the facts about it begin.
+_COUNTS = {"agent": ("principal", "agent"), "operator": ("onBehalfOf", "operator")}
 _HELD_BACK = ("lease.refused", "renewal.refused", "acceptance.refused")
 _DISMISSING = tuple(map(full_type, ("session.closed", "session.ended", "agent.removed", "operator.removed")))
 
@@ -154,6 +161,10 @@ class _Book:
                 return key == wait_key(record.principal, record.resource)
             case Pending():
                 return key == ask_key(record.ask_id) and self._is_asked(record)
+            case RuleSet():
+                return key == RULES_KEY and self._is_loaded(record)
+            case Usage():
+                return self._is_used(key, record)
             case Dispute(seq):
                 return key == DISPUTE_KEY and self._entry(seq, "ledger.disputed") is not None
             case Counter(value) if key == TICKETS_KEY:
@@ -417,6 +428,31 @@ class _Book:
         rows = rows_of(moved.value.get("trust")) if moved is not None else []
         return any((row["did"], row["after"]) == (principal.did, principal.trust) for row in rows)
 
+    def _is_loaded(self, rules: RuleSet) -> bool:
+        """Say whether the entry put exactly this text in force."""
+        loaded = self._entry(rules.seq, "rules.loaded")
+        expected: JsonObject = {
+            "rulesVersion": rules.version,
+            "rulesMode": rules.mode,
+            "digest": sha256(rules.text.encode()).hexdigest(),
+            "engine": rules.engine,
+        }
+        return loaded is not None and rules.digest == expected["digest"] and _says(loaded, expected)
+
+    def _is_used(self, key: str, usage: Usage) -> bool:
+        """Say whether the windows are what their last admission left. What is counted in all, no single entry says."""
+        _, of, name = (*key.split("/", 2), "", "")[:3]
+        is_whole = usage.total >= usage.day_count >= usage.minute_count and usage.total_cost >= usage.day_cost
+        if usage.seq is None:
+            return usage == Usage(0, 0, 0, 0, 0, 0, 0, usage.denied) and usage.denied > 0 and of in _COUNTS
+        allowed = self._entry(usage.seq, "admission.allowed")
+        before = None if allowed is None else _counted_before(allowed, of, name)
+        if allowed is None or before is None:
+            return False
+        minute, day = allowed.time_ms // MINUTE_MS, allowed.time_ms // DAY_MS
+        after = counted_by(usage._replace(minute=minute, day=day, **before), allowed.number("cost"), usage.seq)
+        return is_whole and after == usage._replace(total=after.total, total_cost=after.total_cost)
+
     def _number(self, name: str) -> int:
         """Return a parameter of entry 0."""
         number = self._numbers[name]
@@ -440,6 +476,21 @@ class _Book:
                 return None
             return leaf if leaf.seq == seq else None
         return None
+
+
+def _counted_before(allowed: Leaf, of: str, name: str) -> dict[str, int] | None:
+    """Return what an admission found counted of somebody; None when it is not about them."""
+    if of == "scheme":
+        rows = [row for row in rows_of(allowed.value["schemes"]) if row["name"] == name]
+        names = ("countMinute", "countDay", "costDay")
+    else:
+        member, kind = _COUNTS.get(of, ("", ""))
+        rows = [facts for facts in [allowed.value["facts"]] if isinstance(facts, dict)]
+        rows = rows if allowed.value.get(member) == name else []
+        names = (f"{kind}CountMinute", f"{kind}CountDay", f"{kind}CostDay")
+    counts = [row[member] for row in rows for member in names]
+    found = [count for count in counts if isinstance(count, int)]
+    return dict(zip(("minute_count", "day_count", "day_cost"), found, strict=True)) if found else None
 
 
 def _place_of(key: LedgerKey) -> str:

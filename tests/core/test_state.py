@@ -125,7 +125,7 @@ KINDS: list[tuple[str, Record, int | None]] = [
     (TICKETS_KEY, Counter(2), None),
     (wait_key("p", "repo:a/b"), Waits("a", "p", "repo:a/b", 2, 10, 20, "L7", 60_020), 60_020),
     (RULES_KEY, RuleSet(2, "ab", 'permit\n\t"\\"', "enforce", "cedar/4.12.1", 9), None),
-    (usage_key("agent", "did:key:a"), Usage(1, 2, 3, 4, 5, INT_MAX, INT_MAX, 6), None),
+    (usage_key("agent", "did:key:a"), Usage(1, 2, 3, 4, 5, INT_MAX, INT_MAX, 6, 9), None),
     (usage_key("operator", "did:key:o"), Usage(0, 0, 0, 0, 0, 0, 0, 0), None),
     (usage_key("scheme", "repo"), Usage(1, 2, 3, 4, 5, 6, 7, 0), None),
     (burnt_key("did:key:g", "n" * 16), Burnt(9, 99), 99),

@@ -39,7 +39,7 @@ def test_an_entry_tells_what_was_counted_before_it() -> None:
     assert told(one.allowed(read("A", cost=2)), OF_AGENT) == [1, 1, 5]
     assert told(one.allowed(read("A")), OF_AGENT) == [2, 2, 7]
     minute, day = one.t_ms // MINUTE_MS, one.t_ms // DAY_MS
-    assert one.usage("agent", "A") == Usage(minute, 3, day, 3, 7, 3, 7, 0)
+    assert one.usage("agent", "A") == Usage(minute, 3, day, 3, 7, 3, 7, 0, len(one.leaves) - 1)
 
 
 def test_what_an_agent_does_counts_for_its_operator_and_for_no_other() -> None:
