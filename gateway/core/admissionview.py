@@ -13,7 +13,7 @@ from heapq import nlargest, nsmallest
 from typing import Protocol
 
 from gateway.core.holding import label_of
-from gateway.core.state import Pending, Record, Usage, UsageOf, View, ask_key, rule_set_at
+from gateway.core.state import Pending, Record, Usage, UsageOf, View, pending_at, rule_set_at
 from gateway.core.usage import in_windows, used
 from verifier.wire import JsonObject, JsonValue
 
@@ -65,9 +65,8 @@ def _usage_row(of: str, whose: str, usage: Usage) -> JsonObject:
 
 def ask_view(view: View, ask_id: str, t_ms: int) -> JsonObject:
     """Return one request for approval; no row when it is unknown or forgotten."""
-    record = view.get(ask_key(ask_id))
-    found = [record] if isinstance(record, Pending) else []
-    return _asks(view, found, t_ms)
+    found = pending_at(view, ask_id, t_ms)
+    return _asks(view, [] if found is None else [found], t_ms)
 
 
 def asks_view(shelf: Shelf, t_ms: int, *, of: str = "", by: str = "") -> JsonObject:
@@ -75,7 +74,8 @@ def asks_view(shelf: Shelf, t_ms: int, *, of: str = "", by: str = "") -> JsonObj
 
     Those `by` somebody are the open ones that it has not answered.
     """
-    found = [record for _, record in shelf.pairs("ask/") if isinstance(record, Pending)]
+    there = [record for _, record in shelf.pairs("ask/") if isinstance(record, Pending)]
+    found = [ask for ask in there if pending_at(shelf, ask.ask_id, t_ms) is not None]
     if of:
         found = [ask for ask in found if of in (ask.actor, ask.principal)]
     if by:
@@ -87,7 +87,7 @@ def ask_state(ask: Pending, t_ms: int) -> str:
     """Return how an ask stands: open, given, declined, withdrawn, dismissed (its asker is gone), or lapsed."""
     if ask.how:
         return ask.how
-    return "lapsed" if t_ms >= ask.give_up_by_ms else "open"
+    return "open" if ask.is_live(t_ms) else "lapsed"
 
 
 def _unanswered(ask: Pending, t_ms: int) -> tuple[str, ...]:
