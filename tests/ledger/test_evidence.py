@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.core.state import (
+    COLD_PREFIXES,
     ENROLLER_KEY,
     OPERATORS_KEY,
     TICKETS_KEY,
@@ -23,44 +24,56 @@ from gateway.core.state import (
     Lease,
     LedgerKey,
     Operator,
+    Pending,
     Principal,
     Quota,
     Record,
     Root,
+    RuleSet,
     Scheme,
     Session,
     Ticket,
+    Usage,
     Waits,
     agent_key,
     operator_key,
     principal_key,
+    usage_key,
 )
 from gateway.errors import Fatal
 from gateway.ledger.evidence import check_records
 from gateway.ledger.live import Live
 from gateway.store.contract import Reading
+from tests.core.court import TEXT, Judge
 from tests.core.hall import Hall
 from tests.core.requests import (
     accept,
     acquire,
     add,
     add_operator,
+    admit,
     anchor_text,
+    approved,
     batch,
     beat,
     chain,
     close,
+    decline,
     did_of,
     enrol,
+    give,
     issue,
     key_note,
+    load_rules,
     open_session,
+    plead,
     remove,
     remove_operator,
     revoke,
     set_scheme,
     state_key,
     transfer,
+    withdraw,
 )
 
 
@@ -125,11 +138,24 @@ def peopled() -> Hall:
     one.say(open_session("S2", chain("op", "B", "S2", verbs=["lease"], resources=["repo:**"]), name="night"))
     one.say(batch("S2", acquire("S2", "repo:s2"), acquire("S2", "repo:granted")))
     one.say(open_session("S3", chain("op2", "S3")))
+    one.say(add_operator("op", "op4"))
+    one.say(plead("A", "repo:asked", of=["H", "op4"], quorum=2))
+    given = approved("H", plead("A", "repo:asked", of=["H"]), one.imprint.genesis, at_ms=one.t_ms)
+    one.say(give("H", one.asks()[0], given))  # op4 has still to say
+    one.say(withdraw("A", one.say(plead("A", "repo:asked", of=["op4"])).text("askId")))
+    one.say(decline("op4", one.say(plead("A", "repo:asked", of=["op4"])).text("askId")))
+    one.say(plead("S3", "repo:asked", of=["op4"]))
     one.say(close("op", "S3"))
     one.say(beat("S2", activity="testing").but(anchor=anchor_text(size=9)))
     one.later(1_000)
     one.say(beat("S2").but(anchor=anchor_text(size=8)))  # another process, which knows less
     one.say(open_session("S4", chain("op", "S4")))
+    one.rules = Judge()
+    for ask in (
+        admit("A", "repo:read", mode="read", cost=5), load_rules("op", TEXT, 1),
+        admit("A", "repo:read", "doc:read", mode="read", cost=1), admit("A", "repo:unheld"), admit("H", "repo:unheld"),
+    ):  # fmt: skip
+        one.say(ask)
     genesis = one.imprint.genesis
     for verb, purpose, name in (
         ("announce", "log", "log 2"), ("announce", "receipt", "receipt 2"), ("retire", "receipt", "receipt"),
@@ -142,7 +168,7 @@ def peopled() -> Hall:
 
 
 def check(one: Hall, records: dict[str, Record]) -> None:
-    hot = {key: record for key, record in records.items() if not key.startswith(("idem/", "nonce/", "ended/"))}
+    hot = {key: record for key, record in records.items() if not key.startswith(COLD_PREFIXES)}
     check_records(cast(Reading, Shelf(one)), Live(hot.items()), len(one.leaves))
 
 
@@ -164,6 +190,9 @@ SEALED: dict[type[Any], set[str]] = {
     Ticket: {"poll_by_ms", "claim_by_ms", "passes", "reserve_at_ms", "reserve_until_ms", "is_passed"},
     Edge: set(),
     Principal: {"gain_since_ms", "gained"},
+    Pending: {"declined"},
+    RuleSet: set(),
+    Usage: {"total", "total_cost", "denied"},
     Waits: {"actor", "waits", "since_ms", "refused_at_ms", "lease_id", "until_ms"},
 }
 
@@ -172,6 +201,8 @@ ENDED = set(Session._fields) - {"did", "opened_seq", "ended_seq"}  # of an ended
 
 
 def sealed(record: Any) -> set[str]:
+    if isinstance(record, Usage) and record.seq is None:  # of somebody who was only denied
+        return {"denied"}
     is_ended = isinstance(record, Session) and record.ended_seq is not None
     return ENDED if is_ended else SEALED[type(record)]
 
@@ -240,7 +271,7 @@ def test_what_is_counted_must_be_there() -> None:
         {ticket: None},
         {principal_key(held.did): held._replace(held=held.held + 1)},
         {principal_key(held.did): None},
-        {OPERATORS_KEY: Counter(3)},
+        {OPERATORS_KEY: Counter(4)},
         {OPERATORS_KEY: None},
         {ENROLLER_KEY: None},
         {operator_key(did_of("op")): None},
@@ -287,6 +318,24 @@ def test_nobody_gets_more_than_the_ledger_gave(kind: type[Any], who: str, forge:
     check(one, one.shelf.records)
     with pytest.raises(Fatal):
         check(one, dict(one.shelf.records) | {key: forge(record)})
+
+
+@pytest.mark.parametrize(("total", "total_cost"), [(1, 6), (2, 5), (0, 0)])
+def test_less_in_all_than_on_one_day_is_noticed(total: int, total_cost: int) -> None:
+    one = peopled()
+    key = usage_key("agent", did_of("A"))
+    record = one.shelf.records[key]
+    assert isinstance(record, Usage) and (record.total, record.total_cost) == (2, 6)
+    with pytest.raises(Fatal, match="says what no entry"):
+        check(one, dict(one.shelf.records) | {key: record._replace(total=total, total_cost=total_cost)})
+
+
+def test_usage_of_somebody_else_is_noticed() -> None:
+    one = peopled()
+    record = one.shelf.records[usage_key("agent", did_of("A"))]
+    for place in ("agent/x", "operator/" + did_of("A"), "scheme/doc", "scheme/lib", "nobody/x", "agent", ""):
+        with pytest.raises(Fatal, match="says what no entry"):
+            check(one, dict(one.shelf.records) | {f"usage/{place}": record})
 
 
 def test_a_session_ended_by_another_ones_end_is_noticed() -> None:
