@@ -158,7 +158,8 @@ class _Hook:
     def _covered(self, shelf: Shelf, state: State, needs: Sequence[Need]) -> str | None:
         """Return None when leases cover the needs, else why not; asks the gateway only where that is needed."""
         now_ms = steady_ms()
-        if not needs or (state.is_quiet(now_ms) and not state.uncovered(needs, now_ms)):
+        is_known = state.is_quiet(now_ms) and not state.uncovered(needs, now_ms)
+        if not needs or (is_known and not self._settings.is_admitting):
             return None
         if not shelf.home.is_dir():
             raise Failed(f"{shelf.home} holds no profile; make one with: tallystick join URL --root VKEY")
@@ -180,12 +181,15 @@ class _Hook:
         import asyncio
 
         from gateway.client.errors import ClientError
-        from gateway.guard.hook_keep import Denied, Terms, keep, told
+        from gateway.guard.hook_keep import Denied, Terms, act_of, keep, told
         from verifier.wire import Malformed
 
         state.claims = ()
+        assert self._call is not None, "it is its needs that are asked for"
+        act = act_of(self._call.tool, self._call.input, shelf.secret()) if settings.is_admitting else None
+        terms = Terms(shelf.home, settings.is_taking, settings.ttl_ms, self._until_ms)
         try:
-            asyncio.run(keep(Terms(shelf.home, settings.is_taking, settings.ttl_ms, self._until_ms), state, needs))
+            asyncio.run(keep(terms, state, needs, act))
         except Denied as error:
             shelf.save(state)
             return str(error)

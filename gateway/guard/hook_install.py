@@ -54,7 +54,7 @@ def command_of(said: argparse.Namespace) -> str:
     for name, default in _DEFAULTS.items():
         if (value := getattr(said, name)) != default:
             words += [f"--{name}", f"{value}ms" if isinstance(default, int) else value]
-    words += [word for name in ("fail_open", "say_allow") if getattr(said, name) for word in [f"--{name}"]]
+    words += [word for name in ("admit", "fail_open", "say_allow") if getattr(said, name) for word in [f"--{name}"]]
     words = [word.replace("_", "-") if word.startswith("--") else word for word in words]
     for name in ("reads", "writes", "runs"):
         words += [word for row in getattr(said, name) for word in (f"--{name}", row)]

@@ -16,8 +16,11 @@ Source: docs/protocol.md 20; docs/guards.md; scenarios 1, 14, L19.
 
 from __future__ import annotations
 
+import hmac
+import json
 import logging
 import os
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,6 +32,7 @@ from gateway.client.claim import claim
 from gateway.client.errors import (
     ClientError,
     Deadlock,
+    FenceStale,
     HeldHere,
     LeaseEnded,
     LeaseHeld,
@@ -39,6 +43,7 @@ from gateway.client.errors import (
     Unreachable,
 )
 from gateway.client.exits import explain, moment, seconds, shown
+from gateway.client.holdings import SeenLease
 from gateway.client.trust import Grant, beat_period_ms
 from gateway.client.words import texts
 from gateway.guard.changes import Need as Wanted
@@ -67,8 +72,26 @@ class Terms:
     until_ms: int
 
 
-async def keep(terms: Terms, state: State, needs: Sequence[Need]) -> None:
-    """Bring the state up to date so that it covers `needs`; Denied, or what the client raises."""
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What is to be admitted: the tool as an operation, and the keyed digest of what exactly it is given."""
+
+    operation: str
+    digest: str
+
+
+def act_of(tool: str, given: object, secret: bytes) -> Act:
+    """Return the act of one call: HMAC-SHA-256 over the JSON of tool and input, names sorted and without spaces."""
+    exact = json.dumps({"input": given, "tool": tool}, sort_keys=True, separators=(",", ":")).encode()
+    code = re.sub("[^a-z0-9._-]", "-", tool.lower())[:59]
+    return Act(f"tool.{code}", hmac.new(secret, exact, "sha256").hexdigest())
+
+
+async def keep(terms: Terms, state: State, needs: Sequence[Need], act: Act | None = None) -> None:
+    """Bring the state up to date so that it covers `needs`, and have `act` admitted; Denied, or what the client raises.
+
+    Without an act nothing is asked beyond leases.
+    """
     logging.getLogger("tallystick.client").addHandler(logging.NullHandler())
     async with Agent.open(terms.home) as agent:
         missing = state.uncovered(needs, steady_ms())
@@ -78,6 +101,8 @@ async def keep(terms: Terms, state: State, needs: Sequence[Need]) -> None:
         with ExitStack() as claims:
             borrowed = _claim(agent, claims, missing)
             await _ask(agent, terms, state, needs, missing, borrowed)
+        if act is not None:
+            await _admit(agent, terms, state, needs, act)
 
 
 async def give_back(terms: Terms, state: State) -> None:
@@ -151,10 +176,7 @@ def _renewed(
 
 def _judge(state: State, needs: Sequence[Need], lost: Sequence[Refused], refused: Sequence[Refused]) -> None:
     if lost:
-        raise Denied(
-            f"{_names(needs)}: the lease was lost ({lost[0].error}, entry {lost[0].receipt.seq}), and others may have "
-            f"written since. Read it again, then repeat the call: it takes the lease anew."
-        )
+        raise _lost(needs, lost[0])
     if refused:
         raise Denied(told(refused[0]))
     left = state.uncovered(needs, steady_ms())
@@ -166,14 +188,25 @@ def _judge(state: State, needs: Sequence[Need], lost: Sequence[Refused], refused
         )
 
 
+def _lost(needs: Sequence[Need], refused: Refused) -> Denied:
+    return Denied(
+        f"{_names(needs)}: the lease was lost ({refused.error}, entry {refused.receipt.seq}), and others may have "
+        f"written since. Read it again, then repeat the call: it takes the lease anew."
+    )
+
+
 async def _submit(agent: Agent, terms: Terms, commands: Sequence[JsonObject]) -> list[Outcome]:
     """Send commands as one request; return what became of each."""
-    until_ms = min(terms.until_ms - LIVE_MS_MIN, steady_ms() + ASK_MS)
+    until_ms = _ask_until_ms(terms)
     if len(commands) > 1:
         return list(await agent.batch(commands, bare=True, until_ms=until_ms))
     members = {name: value for name, value in commands[0].items() if name != "action"}
     decided = await agent.caller.decide(str(commands[0]["action"]), members, until_ms=until_ms)
     return [Outcome(decided.receipt, decided.sent_ms)]
+
+
+def _ask_until_ms(terms: Terms) -> int:
+    return min(terms.until_ms - LIVE_MS_MIN, steady_ms() + ASK_MS)
 
 
 def _parts(commands: Sequence[JsonObject]) -> list[Sequence[JsonObject]]:
@@ -187,6 +220,24 @@ def _kept(agent: Agent, grant: Grant, is_own: bool) -> Kept:
         grant.sent_ms + beat_period_ms(min(grant.ttl_ms, grant.idle_ms)), agent.trust_ends_ms(grant),
         steady_ms() + grant.ttl_ms, grant.expires_at_ms, is_own,
     )  # fmt: skip
+
+
+async def _admit(agent: Agent, terms: Terms, state: State, needs: Sequence[Need], act: Act) -> None:
+    """Ask whether the act may be done, under each lease for what it covers."""
+    left = list(needs)
+    for lease in reversed(state.leases):
+        covered = [need for need in left if lease.covers(need) and steady_ms() < lease.trust_ends_ms]
+        left = [need for need in left if need not in covered]
+        for mode in dict.fromkeys(need.mode for need in covered):
+            names = sorted(need.name for need in covered if need.mode == mode)
+            try:
+                await agent.admit(
+                    act.operation, names, mode=mode, arguments_digest=act.digest,
+                    lease=SeenLease(lease.lease_id, lease.token), until_ms=_ask_until_ms(terms),
+                )  # fmt: skip
+            except FenceStale as refused:
+                state.leases.remove(lease)
+                raise _lost(needs, refused) from refused
 
 
 # -- checking only -----------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class Settings:
     deadline_ms: int
     is_open: bool
     is_allowing: bool
+    is_admitting: bool
     tools: Mapping[str, Tool]
 
 
@@ -43,7 +44,7 @@ def parse_settings(argv: Sequence[str]) -> Settings:
     tools |= _rows(said.runs, lambda member: Tool(SHELL, (member,)))
     return Settings(
         said.home, said.host, said.leases == "take", said.unseen, said.outside, said.ttl, said.deadline,
-        said.fail_open, said.say_allow, tools,
+        said.fail_open, said.say_allow, said.admit, tools,
     )  # fmt: skip
 
 
@@ -90,6 +91,10 @@ def add_options(made: argparse.ArgumentParser) -> None:
         help="when the answer has to be there, else it is no: 1s to 55s, below the host's own (default 10s)",
     )  # fmt: skip
     made.add_argument("--fail-open", action="store_true", help="let a call through that can't be checked, and say so")
+    made.add_argument(
+        "--admit", action="store_true",
+        help="ask for an admission of each call as well, so that rules in force decide, and every call has a receipt",
+    )  # fmt: skip
     made.add_argument(
         "--say-allow", action="store_true",
         help="answer allow where a lease is held, which takes the host's own question away from the person",

@@ -2,6 +2,7 @@
 
     HOME/hook/<digest of the session's id>.json    what it holds, and until when that may be relied on
     HOME/hook/<digest of the session's id>.lock    held by the one call of this session that speaks to the gateway
+    HOME/hook/secret                               what keys the digests of admitted calls
     HOME/hook/folder.lock                          held for a moment, to look at the others and to write
 
 House rules of this file:
@@ -33,6 +34,7 @@ from typing import Any
 
 FOLDER = "hook"
 VERSION = 1
+SECRET_BYTES = 32
 STATE_BYTES_MAX = 4_194_304
 LOCK_SECONDS_KEPT = 7 * 86_400  # no session waits for a lock, or holds it, for so long
 _STEADY_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -174,6 +176,18 @@ class Shelf:
                 with suppress(OSError):
                     if path.stat().st_mtime < old_s and path.name != "folder.lock":
                         path.unlink()
+
+    def secret(self) -> bytes:
+        """Return what keys the digests of this profile's calls, so that no guess can be compared with one."""
+        path = self.folder / "secret"
+        with self.alone():
+            if not path.exists():
+                temporary = self.folder / "secret.new"
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(os.urandom(SECRET_BYTES))
+                os.replace(temporary, path)
+            return path.read_bytes()
 
     def _write(self, state: State) -> None:
         temporary = self.folder / f"{self.name}.{os.getpid()}.new"

@@ -118,6 +118,9 @@ def test_no_host_is_given_what_it_does_not_know(host: Any) -> None:
     assert host.is_asking or '"deny"' in json.dumps(answer(host, "ask", "why"))
 
 
+PATCH = "*** Begin Patch\n*** Update File: a\n*** Move to: b\n+*** Add File: c\n"
+
+
 def call(tool: str, **given: Any) -> Call:
     return Call(HOSTS["claude-code"], "tool", "s", "/repo", tool, given)
 
@@ -135,7 +138,7 @@ def call(tool: str, **given: Any) -> Call:
         ("run_shell_command", {"command": "rm a", "dir_path": "/x"}, ["/x/a"]),
         (
             "apply_patch",
-            {"input": "*** Begin Patch\n*** Update File: a\n*** Move to: b\n+*** Add File: c\n"},
+            {"input": PATCH},
             ["/repo/a", "/repo/b"],
         ),
     ],
@@ -172,10 +175,16 @@ def test_a_command_in_pieces_can_t_be_seen(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("tool", "is_suspected"),
     [
-        ("mcp__x__deleteRow", True), ("mcp__x__run", True), ("mcp__x__get_output", False), ("mcp__x__information", False),
-        ("CreateThing", True), ("mcp__git__status", True), ("mcp__docs__search", False), ("mcp__x__compute", False),
+        ("mcp__x__deleteRow", True),
+        ("mcp__x__run", True),
+        ("mcp__x__get_output", False),
+        ("mcp__x__information", False),
+        ("CreateThing", True),
+        ("mcp__git__status", True),
+        ("mcp__docs__search", False),
+        ("mcp__x__compute", False),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_sounds_like_writing_is_suspected(tool: str, is_suspected: bool) -> None:
     assert bool(touch_of(call(tool), {}).unseen) is is_suspected
 
