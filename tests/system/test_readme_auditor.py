@@ -108,7 +108,7 @@ def test_the_hour_of_an_auditor_goes_as_the_page_says(tmp_path: Path) -> None:
                 if words in block:
                     happens()
             told.append(hour.run(block))
-    first, again, after, comparison, split = (told[index] for index in (1, 3, 4, 5, 6))
+    first, again, after, comparison, split = (told[index] for index in (1, 3, 4, 6, 7))
     assert first.startswith("VALID")
     assert "entries before" not in first
     for report in (again, after):
