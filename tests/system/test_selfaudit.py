@@ -20,6 +20,7 @@ import pytest
 from gateway.damage import Damage, Marker
 from gateway.errors import Busy, Fatal, StartError
 from gateway.fsck.check import Folder, check_file
+from gateway.rules.evaluate import Verdict
 from gateway.selfaudit import Child, SelfAudit, check_mark
 from gateway.store.contract import StoredEntry
 from gateway.store.raw import RawFile
@@ -117,6 +118,54 @@ async def test_a_gateway_that_grants_what_it_must_not_is_caught_by_itself(
     with pytest.raises(StartError, match=audit.damage.code):
         async with world(tmp_path / "data", made):
             pass
+
+
+RULES = '@id("few") permit(principal, action, resource) when { context.agentCountDay < 2 };'
+DONE = {"operation": "file.read", "argumentsDigest": "0" * 64, "mode": "read"}
+
+
+async def policed(place: World) -> None:
+    """Rules come into force, allow twice and deny once."""
+    assert (await place.ask("op", "rules.load", rules=RULES, rulesMode="enforce", rulesVersion=1)).status == 200
+    told = [(await place.ask("a", "coordination.admit", resource="repo:x", **DONE)).status for _ in range(3)]
+    assert told == [200, 200, 403]
+
+
+async def test_what_rules_said_is_asked_again(tmp_path: Path) -> None:
+    async with world(tmp_path / "data", make(tmp_path / "data"), self_audit=False) as place, audited(place) as audit:
+        await policed(place)
+        await until(lambda: audit.size >= place.gateway.house.sequencer.confirmed.size)
+        assert (audit.damage, audit.unruled) == (None, 0)
+
+
+async def test_a_gateway_that_says_of_rules_what_it_likes_is_caught_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path / "data", make(tmp_path / "data"), self_audit=False) as place, audited(place) as audit:
+        await policed(place)
+        said = Verdict("allow", ("few",))
+        monkeypatch.setattr("gateway.rules.evaluate.Rules.judge", lambda *_, **__: said)
+        assert (await place.ask("a", "coordination.admit", resource="repo:x", **DONE)).status == 200, "it lies"
+        await until(lambda: audit.damage is not None)
+        assert audit.damage is not None and audit.damage.code == "ruling_wrong"
+
+
+async def test_a_policed_ledger_that_can_not_be_asked_again_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The child has no engine: it audits everything else, says so once, and the gateway goes on."""
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/cedarpy.py").write_text("raise ImportError('not installed')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "none"))
+    async with world(tmp_path / "data", make(tmp_path / "data"), self_audit=False) as place, audited(place) as audit:
+        await policed(place)
+        await until(lambda: audit.size >= place.gateway.house.sequencer.confirmed.size)
+        await place.ask("b", "coordination.admit", resource="repo:x", **DONE)
+        await until(lambda: audit.unruled == 4)
+        assert audit.damage is None
+        assert (await place.get("/readyz")).status == 200
+    said = [record for record in caplog.records if "can't ask the rules again" in record.getMessage()]
+    assert len(said) == 1
 
 
 async def test_an_old_entry_that_changes_is_found_as_well(tmp_path: Path) -> None:
