@@ -18,6 +18,8 @@ from gateway.witness.replay import KEYS_PATH, REPLAY_FOLDER, Replays
 from gateway.witness.shelf import Shelf, origin_hash
 from gateway.witness.witness import Answer, Witness
 from keys.files import load_key
+from tests.lies.kit import Telling
+from tests.lies.table_admissions import liar, policed
 from tests.verifier import maker
 from verifier.note import parse_vkey
 from verifier.replay.source import open_source
@@ -194,6 +196,30 @@ def test_the_mirror_is_a_tile_directory_that_anybody_can_audit(auditing: Auditin
         assert source.checkpoint == ledger.checkpoint()
     folder = auditing.folder / REPLAY_FOLDER / origin_hash(ORIGIN) / "mirror/tile/entries/000.p"
     assert [path.name for path in folder.iterdir()] == [str(len(ledger.leaves))], "no older partial bundle is left"
+
+
+def test_a_policed_ledger_is_cosigned_with_the_engine_of_its_rules_and_without_it(
+    auditing: Auditing, site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What rules said is no reason to keep quiet for a witness that can't ask them; its log says so."""
+    house = policed()
+    ledger, half = maker.Ledger(leaves=house.leaves), len(house.leaves) - 3
+    site.publish(ledger, house.document())
+    assert auditing.add(ledger, 0, half).status == 200
+    assert "audited but for rules" not in caplog.text
+    monkeypatch.setattr("verifier.replay.auditor.open_engine", lambda: None)
+    auditing.restart()
+    assert auditing.add(ledger, half).status == 200
+    assert "audited but for rules" in caplog.text
+
+
+def test_a_lie_about_rules_ends_it_for_ever(auditing: Auditing, site: Site) -> None:
+    telling = Telling(policed())
+    liar("allow", "work", cost=6)(telling)
+    ledger = maker.Ledger(leaves=telling.leaves())
+    site.publish(ledger, telling.house.document())
+    assert auditing.add(ledger, 0).status == 403
+    assert "ruling_wrong" in json.dumps(auditing.report)
 
 
 def test_a_lie_ends_it_for_ever_with_the_report_as_evidence(auditing: Auditing, site: Site) -> None:
