@@ -19,11 +19,11 @@ from gateway.client.exits import moment, shown
 from gateway.client.trust import Grant
 from gateway.client.words import shown_moment, who
 from gateway.guard.changes import Need, needs_of
-from gateway.guard.git import Git
-from gateway.guard.held import Desk, Held, Rival
+from gateway.guard.git import Change, Git
+from gateway.guard.held import COMMIT, Desk, Held, Rival, held_of
 from gateway.guard.settings import Settings
-from gateway.guard.trailer import making_of
-from verifier.entries import MODES, RESOURCES_BYTES_MAX, RESOURCES_MAX
+from gateway.guard.trailer import act_of, making_of
+from verifier.entries import ADMIT_RESOURCES_MAX, MODES, RESOURCES_BYTES_MAX, RESOURCES_MAX
 
 LINES_MAX = 12  # refusals that are told one by one
 NAMES_MAX = 8  # names in a command that is told
@@ -42,40 +42,56 @@ class Covered:
     claimed: list[Grant] = field(default_factory=list)
 
 
-async def check_staged(desk: Desk, settings: Settings, needs: Sequence[Need]) -> Covered:
-    """Return what covers the needs of a commit in the making; NotCovered, or the refusal of a claim."""
+async def check_staged(desk: Desk, settings: Settings, needs: Sequence[Need], tree: str = "") -> Covered:
+    """Return what covers the needs of a commit in the making; NotCovered, or the refusal of a claim or an admission.
+
+    `tree` is what will be committed, for the admission; "" asks for none.
+    """
     used, left = await desk.cover(needs)
-    covered = Covered([held.seq for held in used], [held.lease_id for held in used])
-    if left and settings.is_claiming:
-        covered.claimed = await _claim(desk, left)
-        covered.seqs += [grant.receipt.seq for grant in covered.claimed]
-        covered.lease_ids += [grant.lease_id for grant in covered.claimed]
-    elif left:
+    if left and not settings.is_claiming:
         raise NotCovered(await _why_not(desk, settings, left))
+    covered = Covered([held.seq for held in used], [held.lease_id for held in used])
+    try:
+        await _claim(desk, left, covered)
+        if tree and settings.is_admitting:
+            taken = [held for grant in covered.claimed if (held := held_of(grant.receipt)) is not None]
+            covered.seqs += await _admit(desk, needs, [*used, *taken], tree)
+    except BaseException:
+        for grant in covered.claimed:
+            await desk.agent.release(grant.resources, grant.lease_id)
+        raise
     return covered
 
 
-async def _claim(desk: Desk, needs: Sequence[Need]) -> list[Grant]:
-    """Take leases on all of the needs, or on none."""
-    taken = list[Grant]()
-    try:
-        for names, mode in _sets(needs):
-            taken.append(await desk.agent.acquire(names, mode=mode, ttl_ms=TTL_MS_DEFAULT))
-    except BaseException:
-        for grant in taken:
-            await desk.agent.release(grant.resources, grant.lease_id)
-        raise
-    desk.forget()
-    return taken
+async def _claim(desk: Desk, needs: Sequence[Need], covered: Covered) -> None:
+    """Take leases on the needs."""
+    for names, mode in _sets(needs, RESOURCES_MAX):
+        grant = await desk.agent.acquire(names, mode=mode, ttl_ms=TTL_MS_DEFAULT)
+        covered.claimed.append(grant)
+        covered.seqs.append(grant.receipt.seq)
+        covered.lease_ids.append(grant.lease_id)
 
 
-def _sets(needs: Sequence[Need]) -> Iterator[tuple[list[str], str]]:
+async def _admit(desk: Desk, needs: Sequence[Need], leases: Sequence[Held], tree: str) -> list[int]:
+    """Ask whether the commit of a tree may be made, under each lease for what it covers; return the entries."""
+    seqs, left = list[int](), list(needs)
+    for held in leases:
+        for names, mode in _sets([need for need in left if held.covers(need)], ADMIT_RESOURCES_MAX):
+            admission = await desk.agent.admit(
+                COMMIT, names, mode=mode, arguments_digest=act_of(tree), lease=held, until_ms=desk.until_ms
+            )
+            seqs.append(admission.seq)
+        left = [need for need in left if not held.covers(need)]
+    return seqs
+
+
+def _sets(needs: Sequence[Need], names_max: int) -> Iterator[tuple[list[str], str]]:
     """Yield sets of names that fit into one request each, those of one mode together."""
     for mode in MODES:
         names, size = list[str](), 0
         for name in sorted({need.resource for need in needs if need.mode == mode}):
             size += len(name.encode())
-            if names and (len(names) == RESOURCES_MAX or size > RESOURCES_BYTES_MAX):
+            if names and (len(names) == names_max or size > RESOURCES_BYTES_MAX):
                 yield names, mode
                 names, size = [], len(name.encode())
             names.append(name)
@@ -90,12 +106,12 @@ async def _why_not(desk: Desk, settings: Settings, left: Sequence[Need]) -> str:
     rivals = await desk.rivals(left, frozenset((desk.agent.did,)), settings.place.whole)
     barred = {rival.need.path for rival in rivals}
     free = [need for need in left if need.path not in barred]
-    lines = [f"{rival.need.words} is held by {_rival_words(rival)}" for rival in rivals]
+    lines = [f"{rival.need.words} is held by {rival_words(rival)}" for rival in rivals]
     lines += [f"{need.words} is not claimed" for need in free]
     return "\n  ".join(["not committed:", *_cut(lines), *await _next_steps(desk, settings, free, bool(rivals))])
 
 
-def _rival_words(rival: Rival) -> str:
+def rival_words(rival: Rival) -> str:
     """Name the holder by its verified entry; its label, and until when, are in the gateway's view only."""
     row, held = rival.row, rival.held
     if held is None:
@@ -158,6 +174,7 @@ class Pushed:
         self.lines: list[str] = []
         self.count = 0
         self._done = set[str]()
+        self._changes: dict[str, list[Change]] = {}
 
     async def check(self, updates: Iterable[Update]) -> None:
         """NotCovered when a commit, or what an update takes away, is not covered."""
@@ -183,29 +200,37 @@ class Pushed:
         rows = [line.split() for line in listed.decode("ascii").splitlines()]
         return {commit: parents for commit, *parents in rows}
 
+    def _changed(self, commit: str, parents: list[str]) -> list[Change]:
+        """Return what a commit changes, read once."""
+        if commit not in self._changes:
+            self._changes[commit] = self._git.committed(commit, parents)
+        return self._changes[commit]
+
     async def _check_commit(self, commit: str, parents: list[str]) -> None:
         self.count += 1
         git, settings = self._git, self._settings
-        needs = needs_of(settings, git.committed(commit, parents), lambda: git.tree_links(commit))
+        needs = needs_of(settings, self._changed(commit, parents), lambda: git.tree_links(commit))
         held = await self._shown(commit)
         left = [need for need in needs if not any(each.covers(need) for each in held)]
-        if left and not self._is_server:
+        if left and not self._is_server and not settings.is_admitting:
             used, left = await self._desk.cover(left)
             held += used
         self.lines += [f"{commit[:12]} changes {need.words}, and no receipt of it covers that" for need in left]
         own = frozenset(each.actor for each in held) | frozenset(() if self._is_server else (self._desk.agent.did,))
         covered = [need for need in needs if need not in left]
         self.lines += [
-            f"{commit[:12]} changes {rival.need.words}, now held by {_rival_words(rival)}"
+            f"{commit[:12]} changes {rival.need.words}, now held by {rival_words(rival)}"
             for rival in await self._desk.rivals(covered, own, settings.place.whole)
         ]
 
     async def _shown(self, commit: str) -> list[Held]:
-        """Return the leases that the receipts in a commit's message show, and that held while it was made."""
+        """Return what the receipts in a commit's message show: leases that held while it was made, if they count, and
+        admissions of its very tree."""
         making = making_of(self._git.message(commit))
         seqs = making.seqs(self._desk.agent.profile.address.origin)
-        shown = [await self._desk.shown(seq) for seq in seqs]
-        return [held for held in shown if held is not None and making.meets(held.from_ms, held.until_ms)]
+        shown = [held for seq in seqs if (held := await self._desk.shown(seq)) is not None]
+        acts = (making.act,) if self._settings.is_admitting else ("", making.act)
+        return [held for held in shown if held.act in acts and making.meets(held.from_ms, held.until_ms)]
 
     async def _check_loss(self, update: Update, old: str, new: str) -> None:
         """What differs between the ends of an update, and no commit between them changed, is taken away by it."""
@@ -213,7 +238,7 @@ class Pushed:
         made = {
             change.path
             for commit, parents in self._commits(new, "--not", old).items()
-            for change in git.committed(commit, parents)
+            for change in self._changed(commit, parents)
         }
         lost = [change for change in git.between(old, new) if change.path not in made]
         left = needs_of(settings, lost, lambda: git.tree_links(new))

@@ -10,7 +10,7 @@ Source: docs/guards.md; security.md §3: facts come from the verified leaf and n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.client.agent import Agent
 from gateway.client.errors import AnswerRefused, HoldExceeded, LeaseEnded, RequestRejected
@@ -24,21 +24,27 @@ from verifier.wire import JsonObject
 FINISH_MS = 30_000  # so long git may take from the check to the end of the commit
 GUARD_MS = 10_000  # a gateway that is away for so long is away
 LOOKS_MAX = 8  # needs that are looked up one by one; of more, all that stands on the repository is looked at
-_NOT_RENEWED = full_type("renewal.refused")
+COMMIT = "git.commit"  # what an admission calls it
+_NOT_RENEWED, _ALLOWED = full_type("renewal.refused"), full_type("admission.allowed")
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease as a verified entry shows it. `seq` is the entry that shows it, `from_ms` to `until_ms` when it held."""
+    """A lease as a verified entry shows it. `seq` is the entry that shows it, `from_ms` to `until_ms` when it held.
+
+    Of an admission it is what was admitted, and `act` the digest of what exactly; "" of a lease.
+    """
 
     seq: int
     lease_id: str
+    fencing_token: int
     actor: str
     mode: str
     resources: tuple[str, ...]
     classes: tuple[tuple[str, str, bool], ...]  # name, class and whether it folds case, of each scheme
     from_ms: int
     until_ms: int
+    act: str = ""
 
     def covers(self, need: Need) -> bool:
         """Say whether the lease is on the need's resource, or all around it, in a mode that serves."""
@@ -71,16 +77,19 @@ class Rival:
 
 
 def held_of(receipt: VerifiedReceipt) -> Held | None:
-    """Return the lease that a verified entry shows to be held; None when it shows none."""
+    """Return the lease, or what was admitted of a commit, that a verified entry shows; None when it shows neither."""
     leaf = receipt.leaf
-    if leaf.type not in HOLDING:
+    is_admitted = leaf.type == _ALLOWED and leaf.text("operation") == COMMIT
+    if leaf.type not in HOLDING and not is_admitted:
         return None
     rows = rows_of(leaf.value.get("schemes"))
-    idle_ms, until_ms = leaf.number("endsIfIdleAtMs"), leaf.number("expiresAtMs")
+    idle_ms = leaf.number("endsIfIdleAtMs")
+    until_ms = leaf.number("validUntilMs" if is_admitted else "expiresAtMs")
     return Held(
-        receipt.seq, leaf.text("leaseId"), leaf.actor, leaf.text("mode"), receipt.resources,
-        tuple((str(row["name"]), str(row["class"]), row["isFolding"] is True) for row in rows),
+        receipt.seq, leaf.text("leaseId"), leaf.number("fencingToken"), leaf.actor, leaf.text("mode"),
+        receipt.resources, tuple((str(row["name"]), str(row["class"]), row.get("isFolding") is True) for row in rows),
         leaf.time_ms, until_ms if idle_ms < 0 else min(until_ms, idle_ms),
+        leaf.text("argumentsDigest") if is_admitted else "",
     )  # fmt: skip
 
 
@@ -89,11 +98,15 @@ class Desk:
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
-        self._until_ms = agent.clock.steady_ms() + GUARD_MS
         self._hints: list[JsonObject] | None = None
         self._live: dict[str, Held | None] = {}
         self._shown: dict[int, Held | None] = {}
         self._views: dict[str, list[JsonObject]] = {}
+
+    @property
+    def until_ms(self) -> int:
+        """The steady-clock instant at which a decision that is asked for now is given up."""
+        return self.agent.clock.steady_ms() + GUARD_MS
 
     async def cover(self, needs: Iterable[Need]) -> tuple[list[Held], list[Need]]:
         """Return live leases of this agent that cover the needs, and the needs that none of them covers."""
@@ -131,11 +144,6 @@ class Desk:
                     found[lease_id] = max(found.get(lease_id, mode), need.mode, key=MODES.index)
         return found
 
-    def forget(self) -> None:
-        """Take note that this agent has other leases now."""
-        self._hints = None
-        self._views.clear()
-
     async def _renewed(self, lease_id: str) -> Held | None:
         """Return a lease of this agent's as the entry shows it that was just asked for; None when it is over."""
         if lease_id not in self._live:
@@ -146,7 +154,7 @@ class Desk:
         if not LEASE_ID.check(lease_id):
             return None
         try:
-            grant = await self.agent.renew(lease_id, ttl_ms=FINISH_MS, until_ms=self._until_ms)
+            grant = await self.agent.renew(lease_id, ttl_ms=FINISH_MS, until_ms=self.until_ms)
         except HoldExceeded as refused:  # which is said of live leases only
             return await self._held_longest(refused.receipt)
         except LeaseEnded:
@@ -159,9 +167,7 @@ class Desk:
         if began is None or (began.lease_id, began.actor) != (receipt.leaf.text("leaseId"), receipt.leaf.actor):
             return None
         time_ms = receipt.leaf.time_ms
-        return Held(
-            receipt.seq, began.lease_id, began.actor, began.mode, began.resources, began.classes, time_ms, time_ms
-        )
+        return replace(began, seq=receipt.seq, from_ms=time_ms, until_ms=time_ms)
 
     async def shown(self, seq: int) -> Held | None:
         """Return the lease that entry `seq` shows, verified; None when it shows none, or isn't there."""

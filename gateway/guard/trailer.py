@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from gateway.guard.git import Git, GitFailed
@@ -22,16 +23,21 @@ SEQS_MAX = 256  # entries that one commit may name
 SKEW_MS = 300_000  # between the clock of who commits and the ledger's
 _LINE = re.compile(rf"^{TRAILER}: ?(\S{{1,300}})((?: [0-9]{{1,16}}){{1,{SEQS_MAX}}})[ \r]*$".encode(), re.M)
 _TIMES = re.compile(rb"^(author|committer) .*?> (-?[0-9]{1,15}) [+-][0-9]{4}$", re.M)
+_TREE = re.compile(rb"tree ([0-9a-f]{40,64})$", re.M)
 _SCISSORS = b" ------------------------ >8 ------------------------"
 
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What a commit says of its making: from when to when, as its maker's clock had it, and the receipts it names."""
+    """What a commit says of its making: from when to when, as its maker's clock had it, and the receipts it names.
+
+    `act` is the digest of what was done, for an admission.
+    """
 
     from_ms: int
     until_ms: int
     receipts: tuple[tuple[str, int], ...]
+    act: str
 
     def seqs(self, origin: str) -> list[int]:
         """Return the entries of one ledger, each once, and no more than SEQS_MAX."""
@@ -49,12 +55,18 @@ def making_of(commit: bytes) -> Making:
     """
     header, _, message = commit.partition(b"\n\n")
     times = {name: int(time_s) * 1_000 for name, time_s in _TIMES.findall(header)}
-    if times.keys() != {b"author", b"committer"}:
-        raise GitFailed("a commit without its times")
+    tree = _TREE.match(header)
+    if times.keys() != {b"author", b"committer"} or tree is None:
+        raise GitFailed("a commit without its tree or its times")
     found = [
         (line[1].decode("utf-8", "replace"), int(seq)) for line in _LINE.finditer(message) for seq in line[2].split()
     ]
-    return Making(min(times.values()), max(times.values()), tuple(found))
+    return Making(min(times.values()), max(times.values()), tuple(found), act_of(tree[1].decode()))
+
+
+def act_of(tree: str) -> str:
+    """Return the arguments digest of the commit of a tree: SHA-256 of the tree's id, as git prints it."""
+    return sha256(tree.encode()).hexdigest()
 
 
 def add_trailer(git: Git, file: Path, origin: str, seqs: Sequence[int]) -> None:

@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.guard.changes import Need, needs_of
+from gateway.guard.check import rival_words
 from gateway.guard.git import Change, GitFailed, parse_raw
-from gateway.guard.held import Held
+from gateway.guard.held import Held, Rival
 from gateway.guard.paths import PathRefused, Place, link_end, path_in, resource_of
 from gateway.guard.settings import Settings, Unset, settings_of
 from gateway.guard.trailer import making_of
 from verifier.entries import covers, resource_hint
+from verifier.wire import JsonObject
 
 ASCII, UNICODE = Place("repo", "app"), Place("repo", "app", is_unicode=True)
 SEGMENT = st.one_of(
@@ -153,7 +155,7 @@ def test_what_each_change_needs(status: str, delete: str, mode: str) -> None:
 
 
 def held(mode: str, *resources: str, kind: str = "exclusive", is_folding: bool = False) -> Held:
-    return Held(1, "L1", "did:key:z6Mk", mode, resources, (("repo", kind, is_folding),), 0, 1)
+    return Held(1, "L1", 1_000, "did:key:z6Mk", mode, resources, (("repo", kind, is_folding),), 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_what_a_lease_covers_and_whom_it_bars(lease: Held, covers_it: bool, bars
 
 
 def test_a_trailer_is_read_wherever_it_stands() -> None:
-    header = b"tree 1\nauthor A <a> 1000 +0200\ncommitter B <b> 2000 +0000\n\n"
+    header = b"tree " + b"1" * 40 + b"\nauthor A <a> 1000 +0200\ncommitter B <b> 2000 +0000\n\n"
     message = (
         b"m\n\nTallystick-Receipt: o.example/m 4 5\n x\nTallystick-Receipt: p.example/m 6\nTallystick-Receipt: o 1x\n"
     )
@@ -189,7 +191,7 @@ def test_a_trailer_is_read_wherever_it_stands() -> None:
     assert making.meets(2_299_000, 9_000_000) and not making.meets(2_301_000, 9_000_000)
     assert making.meets(0, 701_000) and not making.meets(0, 699_000)
     with pytest.raises(GitFailed):
-        making_of(b"tree 1\n\nm")
+        making_of(b"tree " + b"1" * 40 + b"\n\nm")
 
 
 def test_settings_name_what_is_wrong() -> None:
@@ -197,3 +199,14 @@ def test_settings_name_what_is_wrong() -> None:
     for said in ({}, {"repository": "a", "Scheme": "b"}, {"repository": "a", "names": "x"}, {"repository": "é"}):
         with pytest.raises(Unset):
             settings_of(said)
+
+
+def test_a_holder_is_named_by_its_entry_and_labelled_by_the_view() -> None:
+    """The label and until when are the gateway's word; a label of another key is not taken for the holder's."""
+    lease = held("write", "repo:app/**", "repo:b")
+    row: JsonObject = {"holder": lease.actor, "holderName": "bob\x1b", "endsAtMs": 1_796_000_000_000}
+    need = Need(b"a", "repo:app/a", "write")
+    ends = "write on repo:app/** and 1 more (L1) until 2026-11-30 00:53:20 UTC unless renewed"
+    assert rival_words(Rival(need, row, lease)) == f"bob\\x1b ({lease.actor}): {ends}"
+    assert rival_words(Rival(need, {**row, "holder": "another"}, lease)) == f"{lease.actor}: {ends}"
+    assert rival_words(Rival(need, row, None)).endswith(", as the gateway says without a proof")

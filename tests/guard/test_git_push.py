@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 
 from tests.guard.world import Tree, World
 
@@ -219,3 +220,30 @@ def test_commits_are_compared_without_pushing_them(world: World) -> None:
     tree.git("commit", "-q", "--no-verify", "-m", "m")
     assert tree.guard("check", "HEAD^..HEAD").returncode == 1
     assert os.listdir(tree.path / ".git" / "hooks")
+
+
+def test_a_server_that_wants_admissions_takes_the_very_tree_only(world: World) -> None:
+    """With `admit = yes` a receipt is of one content: the lease's own are not enough, nor is another commit's."""
+    tree, bare = pushing(world, is_local=False)
+    bare.git("config", "tallystick.admit", "yes")
+    tree.hold(world.file("a.txt"))
+    tree.hold(world.file("b/**"))
+    tree.add("a.txt", "lease only\n")
+    tree.commit()
+    assert "no receipt of it covers that" in tree.refused("push")
+    tree.git("reset", "-q", "--soft", "HEAD^")
+    tree.git("config", "tallystick.admit", "yes")
+    tree.add("b/c.txt", "admitted\n")
+    message = tree.commit()
+    admitted = [leaf for leaf in world.covering(message) if leaf["type"] == "tallystick/admission.allowed/1"]
+    digest = sha256(tree.git("rev-parse", "HEAD^{tree}").encode()).hexdigest()
+    assert {(leaf["operation"], leaf["argumentsDigest"], leaf["mode"]) for leaf in admitted} == {
+        ("git.commit", digest, "write")
+    }
+    assert [leaf["resources"] for leaf in admitted] == [[world.file("a.txt")], [world.file("b/c.txt")]]
+    tree.git("push", "-q")
+    tree.add("a.txt", "something else\n")
+    trailer = message.splitlines()[-1]
+    tree.git("commit", "-q", "--no-verify", "-m", f"m\n\n{trailer}")
+    assert f"changes {world.file('a.txt')}, and no receipt" in tree.refused("push")
+    assert bare.is_at(tree.git("rev-parse", "HEAD^"))
