@@ -30,6 +30,7 @@ def shell(tmp_path: Path) -> Iterator[dict[str, object]]:
     yield {"cwd": tmp_path, "env": {**os.environ, "PATH": path, "TALLYSTICK_HOME": str(tmp_path / "home")}}
 
 
+@pytest.mark.timeout(900)  # some seventy commands, each a process of its own
 def test_the_commands_of_the_readme_do_what_they_say(shell: dict[str, object], tmp_path: Path) -> None:
     ports = {DEFAULT_PORT: str(free_port()), DEFAULT_WITNESS_PORT: str(free_port())}
     told = [re.sub("|".join(ports), lambda found: ports[found[0]], block) for block in blocks()]
