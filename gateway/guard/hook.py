@@ -31,7 +31,7 @@ from gateway.guard.shell_programs import Write
 
 DONE, BLOCKED = 0, 2
 NEEDS_MAX = 64  # of one call; what touches more wants a lease on the folder
-_PASS, _DENY = "pass", "deny"
+_PASS, _HELD, _DENY, _ASK = "pass", "held", "deny", "ask"
 
 
 class Failed(Exception):
@@ -98,8 +98,8 @@ class _Hook:
         if decision == "open":
             said = warned(host, answer(host, _PASS, reason), reason)
         elif reason:
-            is_permitted = decision == _PASS and self._settings.is_allowing
-            said = answer(host, "allow" if is_permitted else decision, reason)
+            held = "allow" if self._settings.is_allowing else _PASS
+            said = answer(host, held if decision == _HELD else decision, reason)
         try:
             print(json.dumps(said), flush=True)
         except (OSError, ValueError):
@@ -136,13 +136,17 @@ class _Hook:
             return _DENY, f"tallystick: {error}. Name the file itself."
         except NoPlace as error:
             raise Failed(str(error)) from error
-        if found.outside and self._settings.outside != "allow":
-            return self._settings.outside, _outside_words(found.outside)
+        outside = _outside_words(found.outside) if found.outside and self._settings.outside != "allow" else ""
+        if outside and self._settings.outside == _DENY:
+            return _DENY, outside
         told = self._covered(shelf, state, found.needs)
         if told is not None:
             return _DENY, f"tallystick: {told}"
         words = _held_words(shelf.load(), found.needs) if found.needs else ""
-        return self._unseen(unseen, words) if unseen else (_PASS, words)
+        if unseen:
+            decision, words = self._unseen(unseen, words)
+            return (_ASK if outside else decision), f"{words} {outside}".strip()
+        return (_ASK, outside) if outside else (_HELD if words else _PASS, words)
 
     def _unseen(self, unseen: Sequence[str], words: str) -> tuple[str, str]:
         why = f"tallystick can't see all that this writes: {'; '.join(dict.fromkeys(unseen))}."
@@ -151,7 +155,7 @@ class _Hook:
             case "deny":
                 return _DENY, f"{why} Name the files in a way it reads, or edit them with the tool for files."
             case "ask":
-                return "ask", f"{why}{seen} Let it run only if it touches nobody's files."
+                return _ASK, f"{why}{seen} Let it run only if it touches nobody's files."
             case _:
                 return _PASS, f"{why}{seen} What it changes is compared with leases when it is committed."
 
@@ -184,20 +188,21 @@ class _Hook:
         from gateway.guard.hook_keep import Denied, Terms, act_of, keep, told
         from verifier.wire import Malformed
 
-        state.claims = ()
         assert self._call is not None, "it is its needs that are asked for"
         act = act_of(self._call.tool, self._call.input, shelf.secret()) if settings.is_admitting else None
         terms = Terms(shelf.home, settings.is_taking, settings.ttl_ms, self._until_ms)
         try:
             asyncio.run(keep(terms, state, needs, act))
+            state.settle(missing)
         except Denied as error:
-            shelf.save(state)
+            state.settle(missing)
             return str(error)
         except (ClientError, Malformed) as error:
-            if not getattr(error, "is_unknown", False):  # else the claim stays: it may have been granted
-                shelf.save(state)
+            if not getattr(error, "is_unknown", False):  # else it may have been granted: the claim stays
+                state.settle(missing)
             return self._unless_open(told(error) if isinstance(error, ClientError) else str(error), error)
-        shelf.save(state)
+        finally:
+            shelf.save(state)
         return None
 
     def _unless_open(self, words: str, error: Exception) -> str:

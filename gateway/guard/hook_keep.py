@@ -214,11 +214,12 @@ def _parts(commands: Sequence[JsonObject]) -> list[Sequence[JsonObject]]:
 
 
 def _kept(agent: Agent, grant: Grant, is_own: bool) -> Kept:
-    """A grant as the session's file keeps it. It ends, at the latest, a ttl after its answer came."""
+    """A grant as the session's file keeps it. What is left of it at its entry is over so long after its answer came."""
+    left_ms = max(grant.ttl_ms, grant.expires_at_ms - grant.receipt.leaf.time_ms)
     return Kept(
         grant.lease_id, grant.resources, grant.mode, grant.fencing_token,
         grant.sent_ms + beat_period_ms(min(grant.ttl_ms, grant.idle_ms)), agent.trust_ends_ms(grant),
-        steady_ms() + grant.ttl_ms, grant.expires_at_ms, is_own,
+        steady_ms() + left_ms, grant.expires_at_ms, is_own,
     )  # fmt: skip
 
 

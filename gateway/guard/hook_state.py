@@ -90,6 +90,10 @@ class State:
             if now_ms < lease.ends_ms:
                 yield from lease.names
 
+    def settle(self, names: Sequence[str]) -> None:
+        """It is known what became of these claims: leases say it from now on."""
+        self.claims = tuple(name for name in self.claims if name not in names)
+
     def is_quiet(self, now_ms: int) -> bool:
         """Say whether no lease wants its renewal yet."""
         return all(now_ms < lease.due_ms for lease in self.leases)
@@ -163,16 +167,18 @@ class Shelf:
         with self.alone():
             met = _first_overlap(names, self._others(now_ms), now_ms)
             if met is None:
-                state.claims, state.claims_end_ms = tuple(names), end_ms
+                older = state.claims if now_ms < state.claims_end_ms else ()
+                state.claims = tuple(dict.fromkeys([*older, *names]))
+                state.claims_end_ms = max(end_ms, state.claims_end_ms)
                 self._write(state)
             return met
 
     def forget(self) -> None:
-        """Remove the session's file. Its lock stays, for somebody may be waiting for it; old ones are swept."""
+        """Remove the session's file. Its lock stays, for somebody may be waiting for it; what is old is swept."""
         old_s = time.time() - LOCK_SECONDS_KEPT
         with self.alone():
             self.path.unlink(missing_ok=True)
-            for path in self.folder.glob("*.lock"):
+            for path in (*self.folder.glob("*.lock"), *self.folder.glob("*.new")):
                 with suppress(OSError):
                     if path.stat().st_mtime < old_s and path.name != "folder.lock":
                         path.unlink()

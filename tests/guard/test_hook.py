@@ -266,8 +266,9 @@ def test_copilot_names_no_event_and_gives_arguments_as_text(agent: Agent, rival:
 def test_say_allow_is_said_only_when_it_was_asked_for(agent: Agent) -> None:
     """A lease is no permission: the host's own question stays the person's."""
     assert "permissionDecision" not in agent.edit("src/a.py").said["hookSpecificOutput"]
-    agent.options = ("--say-allow",)
+    agent.options = ("--say-allow", "--unseen", "commit")
     assert agent.edit("src/a.py").decision == "allow"
+    assert agent.run("echo x > src/a.py; make").decision == "pass", "what is not seen is never allowed by us"
 
 
 # -- paths -------------------------------------------------------------------------------------------------------------
@@ -310,11 +311,13 @@ def test_paths_that_are_refused_say_why(agent: Agent) -> None:
         assert word in denied(agent.edit(path)), path
 
 
-def test_outside_is_a_setting_of_its_own(agent: Agent, tmp_path: Path) -> None:
+def test_outside_is_a_setting_of_its_own(agent: Agent, rival: Agent, tmp_path: Path) -> None:
     agent.options = ("--outside", "allow")
     assert is_passed(agent.edit(str(tmp_path / "scratch")))
     agent.options = ("--outside", "ask")
     assert agent.edit(str(tmp_path / "scratch")).decision == "ask"
+    assert is_passed(rival.edit("src/a.py"))
+    assert "is held by" in denied(agent.run(f"cp x src/a.py && cp x {tmp_path}/scratch")), "who is asked sees all"
 
 
 def test_a_repository_without_a_name_is_told_how_to_get_one(world: World) -> None:
