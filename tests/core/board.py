@@ -63,7 +63,7 @@ class Board(Crew):
         assert leaf.type.split("/")[1] == "approval.asked", leaf.value
         return leaf.text("askId")
 
-    def asks(self, name: str, *of: str, resource: str = "db:x", **members: Any) -> Leaf:
+    def asking(self, name: str, *of: str, resource: str = "db:x", **members: Any) -> Leaf:
         """Ask for approval, and return what comes of it."""
         return self.say(plead(name, resource, of=of, **members))
 

@@ -102,6 +102,11 @@ class Hall(Book):
     def tickets(self) -> dict[str, Ticket]:
         return {one.ticket_id: one for one in self.shelf.records.values() if isinstance(one, Ticket)}
 
+    def asks(self) -> list[str]:
+        """Return the ids of all asks for approval that are remembered, the oldest first."""
+        found = [one for one in self.shelf.records.values() if isinstance(one, Pending)]
+        return [one.ask_id for one in sorted(found, key=lambda one: one.seq)]
+
     def offered(self) -> list[str]:
         """Return the tickets that may claim now, lowest number first."""
         return [one.ticket_id for one in sorted(self.tickets().values(), key=number) if one.claim_by_ms is not None]

@@ -42,7 +42,7 @@ HOUR_MS = 3_600_000
 
 def test_an_ask_says_what_exactly_is_to_be_approved() -> None:
     made = Board()
-    leaf = made.asks("A", "X", "Y", quorum=2, cost=7, giveUpMs=5_000)
+    leaf = made.asking("A", "X", "Y", quorum=2, cost=7, giveUpMs=5_000)
     own = {name: leaf.value[name] for name in ("operation", "resources", "mode", "argumentsDigest", "cost", "quorum")}
     assert own == {
         "operation": "file.write", "resources": ["db:x"], "mode": "write", "argumentsDigest": ARGUMENTS, "cost": 7,
@@ -311,7 +311,7 @@ def test_new_rules_leave_an_ask_but_what_is_given_is_worth_nothing() -> None:
     word = made.word("X", ask_id)
     assert made.tell(give("X", ask_id, word)) == "approval.given"
     assert made.admits(made.admission(), word) == "approval_wrong"
-    assert made.asks("A", "X").text("rulesDigest") == hashlib.sha256(TEXT.encode()).hexdigest()
+    assert made.asking("A", "X").text("rulesDigest") == hashlib.sha256(TEXT.encode()).hexdigest()
 
 
 # -- leases and waits

@@ -63,7 +63,7 @@ def test_nobody_asks_those_who_wait_for_what_they_hold() -> None:
     made.hold("A", "db:x")
     made.hold("X", "repo:own")
     ticket_id = made.line("X", "db:x")
-    leaf = made.asks("A", "X", resource="db:z")
+    leaf = made.asking("A", "X", resource="db:z")
     assert (leaf.type.split("/")[1], leaf.text("error")) == ("approval.refused", "deadlock")
     assert in_short(made, leaf) == [("A", "db:z", "askId"), ("X", "db:x", "fencingToken")]
     assert [row.get("askId", row.get("ticketId")) for row in rows_of(leaf)] == [f"A{leaf.seq}", ticket_id]
@@ -139,7 +139,7 @@ def test_two_who_ask_each_other() -> None:
     """Each would wait for the other's word: the second is told."""
     made = Board()
     made.plead("A", "X")
-    leaf = made.asks("X", "A", resource="db:y")
+    leaf = made.asking("X", "A", resource="db:y")
     assert leaf.text("error") == "deadlock"
     assert in_short(made, leaf) == [("X", "db:y", "askId"), ("A", "db:x", "askId")]
     made.plead("X", "A", "B", "Y", resource="db:y", quorum=1)  # others may approve as well
