@@ -88,7 +88,10 @@ async def test_of_several_leases_the_newest_that_covers_all_of_it_is_presented(g
         tree = await agent.acquire("repo:app/**")
         await agent.acquire(["repo:app/x", "repo:b"], mode="append")
         await agent.acquire("repo:b")
+        file = await agent.acquire("repo:app/z")
         for names, mode, lease_id in (
+            (("repo:app/z",), "write", file.lease_id),
+            (("repo:app/z", "repo:app/x"), "write", tree.lease_id),
             (("repo:app/x",), "write", tree.lease_id),
             (("repo:app/x", "repo:app/y"), "append", tree.lease_id),
             (("repo:app/x", "repo:b"), "append", f"L{tree.receipt.seq + 1}"),
@@ -124,7 +127,8 @@ async def test_a_lease_of_another_process_is_found_in_the_list(gateway: LocalGat
             "leaseId": lease.lease_id, "fencingToken": lease.fencing_token, "resources": ["repo:app/**"],
             "mode": "write",
         }  # fmt: skip
-        gateway.views[LEASES] = {"leases": [{**row, "mode": "read", "fencingToken": 2**52}, row, {"leaseId": "L9"}]}
+        older: JsonObject = {**row, "leaseId": "L9", "fencingToken": 1}
+        gateway.views[LEASES] = {"leases": [{**row, "mode": "read", "fencingToken": 2**52}, row, older, {"mode": "x"}]}
         assert (await agent.admit("act", FILE, arguments=b"")).lease_id == lease.lease_id
 
 
