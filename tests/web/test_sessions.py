@@ -39,7 +39,7 @@ async def test_a_session_opens_acts_and_closes(public: World) -> None:
     assert beat.status == 200
     (row,) = (await public.get(SESSIONS)).json["sessions"]
     assert (row["did"], row["agent"], row["onBehalfOf"]) == (key.did, agent.did, public.operator.did)
-    assert (row["verbs"], row["scope"], row["activity"]) == (["lease", "transfer"], ["lock:x/**"], "tests")
+    assert (row["verbs"], row["scope"], row["activity"]) == (["admit", "lease", "transfer"], ["lock:x/**"], "tests")
     assert row["isShared"] is False and "endedSeq" not in row and row["endsIfIdleAtMs"] <= row["expiresAtMs"]
     closed = await public.ask("a", "session.close", session=key.did)
     assert (closed.status, closed.json["closed"]["leases"]) == (200, 1)
