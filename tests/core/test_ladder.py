@@ -533,8 +533,8 @@ def test_a_request_meets_every_row_in_order(rungs: list[Rung]) -> None:
 
 
 def test_the_ladders_meet_the_whole_table() -> None:
-    """But for rows of one action that tests/core/test_decide.py meets, for those of admissions (test_admission.py), of
-    rules (test_rules.py) and of asks for approval (test_approval.py), and for decision_failed."""
+    """But for rows of one action that tests/core/test_decide.py meets, for those of admissions, rules and asks for
+    approval (test_admission_ladder.py, test_rules.py, test_approval.py), and for decision_failed."""
     met = {expected for rungs in LADDERS.values() for _, expected in rungs} - {""}
     elsewhere = {row.name for row in TABLE if not row.is_receipted}
     elsewhere |= {"lease_mismatch", "not_holder", "decision_failed"}
