@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from bench import (
+    admission_bench,
     audit_bench,
     batch_bench,
     crowd_bench,
@@ -35,6 +36,7 @@ PARTS: Mapping[str, tuple[str, Part]] = {
     "verifier": ("The offline verifier", lambda told: verifier_bench.report(told.receipts)),
     "audit": ("The auditor on a long ledger", lambda told: audit_bench.report(told.entries)),
     "decisions": ("One decision, with much live and many in line", lambda told: decision_bench.report()),
+    "admissions": ("One admission, with rules and without", lambda told: admission_bench.report()),
     "crowd": ("Fifty agents on one file", lambda told: crowd_bench.report()),
     "memory": ("Memory over a long run", lambda told: memory_bench.report(told.long)),
 }

@@ -14,7 +14,7 @@ from gateway.actions import ACTIONS
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.append import Batch, Command, Imprint, build_batch
 from gateway.core.intake import RawRequest, SignedRequest, intake
-from gateway.core.outcome import ActionDecide
+from gateway.core.outcome import ActionDecide, Rules
 from gateway.core.state import OPERATORS_KEY, Agent, Counter, Head, Operator, Parameters, operator_key
 from gateway.core.state import agent_key as record_key
 from gateway.ledger.checkpoint import encode_leaf
@@ -22,7 +22,8 @@ from gateway.ledger.live import Live
 from verifier.entries import ACTION_PATHS, Leaf, parse_leaf
 from verifier.wire import JsonValue, encode_base64, encode_canonical
 
-OPERATOR = agent_key(1_000_000).did  # it answers for all of them and signs nothing here
+OPERATOR_NUMBER = 1_000_000
+OPERATOR = agent_key(OPERATOR_NUMBER).did  # it answers for all of them, and signs rule sets alone
 ORIGIN, AUTHORITY = "localhost/bench", "localhost"
 NOW_S = 1_800_000_000
 GENESIS = bytes(range(32))
@@ -32,9 +33,10 @@ LIFE_S = 300
 
 
 class Core:
-    """A ledger with `agents` enrolled, numbered from 1."""
+    """A ledger with `agents` enrolled, numbered from 1; `rules` evaluates the rule set that is loaded into it."""
 
-    def __init__(self, agents: int) -> None:
+    def __init__(self, agents: int, rules: Rules | None = None) -> None:
+        self._rules = rules
         dids = [agent_key(number).did for number in range(1, agents + 1)]
         self._live = Live((record_key(did), Agent(did, None, 0, None, OPERATOR)) for did in dids)
         self._live.apply([(operator_key(OPERATOR), Operator(OPERATOR), None), (OPERATORS_KEY, Counter(1), None)])
@@ -63,6 +65,7 @@ class Core:
             imprint=Imprint(ORIGIN, GENESIS.hex(), "memory"),
             parameters=Parameters(),
             encode=encode_leaf,
+            rules=self._rules,
         )
 
     def run(self, requests: Sequence[SignedRequest]) -> list[Leaf]:

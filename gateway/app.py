@@ -47,6 +47,7 @@ from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.retention import Retained
 from gateway.ruleroom import engine_for
+from gateway.rules.engine import Engine
 from gateway.selfaudit import audit_itself, check_mark
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
@@ -429,6 +430,8 @@ def _show_figures(gateway: Gateway) -> None:
         metrics.counter(f"parked_{name}", text, partial(getattr, sequencer.parking.tally, name))
     metrics.labelled("entries", "Entries written since the start.", "type", lambda: sequencer.entries)
     metrics.counter("clock_alarms", "Times the wall clock ran ahead.", lambda: sequencer.clock_alarms)
+    if isinstance(engine := sequencer.evaluator, Engine):
+        metrics.counter("rules_errors", "Times that rules could not be evaluated.", lambda: engine.failed_count)
     for counter, (name, text) in FIGURES.items():
         metrics.counter(name, text, partial(getattr, sequencer.counters, counter))
 

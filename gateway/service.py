@@ -37,6 +37,7 @@ from gateway.core.state import (
     lease_at,
     operator_key,
     quota_at,
+    rule_set_at,
     session_at,
 )
 from gateway.core.terms import met_by
@@ -58,6 +59,7 @@ Policy = Literal["decisions", "trial"]
 Check = Callable[[SignedRequest], None]
 
 SIGNED_HERE_LIFE_S = 60  # a claim may wait 20 s for its turn, and half of what is left at most
+ROWS_PER_RULING = 8  # each name that rules are asked about, where they have to be asked anew
 ROWS_PER_DECISION = 64  # names that a request has, and leases, delays and tickets that they meet
 RULES_FAULTS_MAX = 8  # that are told of a rule set at once
 NONCES_MAX = 32_768  # in each of two generations; a lease call can be sent again for 45 s, 700 per second fit
@@ -401,6 +403,8 @@ def request_cost(view: Live, request: SignedRequest) -> int:
         return sum(request_cost(view, one) for one in commands_of(request))
     names = request.body.get("resources")
     own = len(names) if isinstance(names, list) else 1
+    if request.action == "coordination.admit" and rule_set_at(view) is not None:
+        own *= ROWS_PER_RULING
     return decision_cost(own + sum(len(view.near(term)) for name in _asked(view, request) for term in met_by(name)))
 
 

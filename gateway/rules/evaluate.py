@@ -153,11 +153,20 @@ class Rules:
         key = self._key(one)
         known = self._kept.get(key)
         if known is None:
-            known = self._ask(one)
+            known = self._ask(self._seen_of(one))
             if len(self._kept) >= ANSWERS_MAX:
                 self._kept.clear()
             self._kept[key] = known
         return known
+
+    def _seen_of(self, one: Evaluation) -> Evaluation:
+        """Return a question without what this set can't see: the engine takes half as long to read it."""
+        context = one.request["context"]
+        assert isinstance(context, dict), "it is complete"
+        facts: JsonObject = {name: context[name] for name in self._facts}
+        parties = [one.request[party] for party in self._parties]
+        entities = [entity for entity in one.entities if entity["uid"] in parties]
+        return one._replace(request=one.request | {"context": facts}, entities=entities)
 
     def _ask(self, one: Evaluation) -> Verdict:
         """Ask the engine about one resource."""
