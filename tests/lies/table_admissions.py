@@ -187,6 +187,13 @@ def _as_if_live(t: Telling) -> int:
     return t.go_on(lambda house: house.say(admit("A", NAME, lease=lease_of(house, ended))))
 
 
+def _after_its_end(t: Telling) -> int:
+    """A's lease ran out and nobody says so."""
+    t.house.t_ms += LASTING_MS
+    t.pretend(_own_key(t), expires_at_ms=t.house.t_ms + 1_000)
+    return _admitted_to(t, "A")
+
+
 def _forged_denial(t: Telling) -> int:
     """B's token was the newest of all."""
     place = t.at("admission.allowed")
@@ -400,6 +407,8 @@ FACTS: tuple[tuple[str, Any], ...] = (
 _FENCES = (
     Lie("admission under a dead token", "It took A's lease, which had run out, for live while B worked.", superseded,
         _as_if_live, "stale_fence", "37.2"),
+    Lie("admission after the end", "It let A through when its lease was over, and wrote no end.", working,
+        _after_its_end, "stale_fence", "37.2"),
     Lie("admission denied", "It called B's token stale, though none was newer.", superseded, _forged_denial,
         "refusal_wrong", "10.1"),
     Lie("stale token told wrong", "It told A another newest token than B's.", superseded, _told(currentToken=7),

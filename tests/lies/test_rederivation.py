@@ -53,6 +53,8 @@ def test_with_the_engine_a_policed_ledger_is_valid_and_says_what_was_asked(tmp_p
     count = report["facts"]["rulings"]["count"]
     assert report["facts"]["rulings"] == {"count": count, "derivedAgain": count} and count == 9
     assert report["facts"]["admissions"] == {"allowed": 5, "denied": 2, "unpoliced": 0}
+    told_of = report["facts"]["usage"][did_of("op")]
+    assert told_of == {"allowed": 5, "denied": 2, "cost": 19}
     assert f"what rules said of admissions was derived again: {count} of {count}" in report["statement"]
 
 

@@ -75,7 +75,7 @@ def _shown(state: State, leaf: Leaf, ask: Ask) -> Lease | Refused:
         return Refused("lease_not_yours")
     if lease is not None and token > lease.token:
         return Refused("fence_unknown")
-    if lease is None or token < lease.token:
+    if lease is None or token < lease.token or not state.is_live(lease):
         over: JsonObject = {"endedSeq": ended.seq} if lease is None and ended is not None else {}
         return Refused("stale_fence", _superseded(state, ask) | over)
     is_weak = MODES.index(lease.mode) < MODES.index(ask.mode)

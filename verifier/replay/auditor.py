@@ -25,8 +25,9 @@ from verifier.replay.kept import BEGIN_ANEW
 from verifier.replay.ruling import unruled_findings
 from verifier.replay.source import BUNDLE_ENTRIES, Source
 from verifier.verdict import Finding, Outcome, Report, unreadable
-from verifier.wire import Malformed
+from verifier.wire import JsonObject, Malformed
 
+OPERATORS_TOLD_MAX = 1_000  # of whose usage a report tells
 Progress = Callable[[int, int], None]
 
 NOT_REDECIDED = Finding(
@@ -176,9 +177,16 @@ def _report(reading: Reading) -> Report:
             "start": reading.source.start,
             "keysVersion": audit.keyring.version,
             "admissions": {name: audit.admissions[name] for name in ("allowed", "denied", "unpoliced")},
+            "usage": _usage(audit),
             "rulings": {"count": audit.rulings, "derivedAgain": audit.rulings - audit.unruled.total()},
         },
     )
+
+
+def _usage(audit: Audit) -> JsonObject:
+    """Return what each operator's agents were admitted to in all: what it may be asked to pay for."""
+    rows = islice(audit.relations.state.usage.by_operator(), OPERATORS_TOLD_MAX)
+    return {did: {"allowed": one.total, "denied": one.denied, "cost": one.total_cost} for did, one in rows}
 
 
 def _statement(reading: Reading) -> Iterator[str]:

@@ -6,7 +6,7 @@ Source: docs/protocol.md 37.5, 40.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -41,10 +41,11 @@ class Tally:
 class Usage:
     """Everybody's counters, by the words of `counted_under`."""
 
-    __slots__ = ("_of",)
+    __slots__ = ("_day", "_of")
 
     def __init__(self) -> None:
         self._of: dict[str, Tally] = {}
+        self._day = -1  # of the last admission
 
     def before(self, who: str, now_ms: int) -> Before:
         """Return what is counted of the windows of a moment."""
@@ -56,6 +57,8 @@ class Usage:
 
     def count(self, whose: Iterable[str], cost: int, now_ms: int) -> None:
         """An admission is allowed."""
+        if now_ms // DAY_MS != self._day:
+            self._begin_day(now_ms // DAY_MS)
         for who in whose:
             found, tally = self.before(who, now_ms), self._of.setdefault(who, Tally())
             tally.minute, tally.minute_count = now_ms // MINUTE_MS, found.minute_count + 1
@@ -64,14 +67,21 @@ class Usage:
             tally.total += 1
             tally.total_cost = min(INT_MAX, tally.total_cost + cost)
 
+    def _begin_day(self, day: int) -> None:
+        """Forget the schemes of other days: their names are anybody's, and nothing is told of them in all."""
+        self._day = day
+        for word in [word for word in self._of if word.endswith(":")]:
+            del self._of[word]
+
     def deny(self, whose: Iterable[str]) -> None:
         """One is denied."""
         for who in whose:
             self._of.setdefault(who, Tally()).denied += 1
 
-    def of(self, who: str) -> Tally:
-        """Return the counters of one as they were left."""
-        return self._of.get(who, Tally())
+    def by_operator(self) -> Iterator[tuple[str, Tally]]:
+        """Yield operators with what their agents used in all, by DID."""
+        mark = operators("")
+        return ((word[len(mark) :], tally) for word, tally in sorted(self._of.items()) if word.startswith(mark))
 
     def recall(self, whose: Iterable[str]) -> dict[str, Tally | None]:
         """Return all that is known of some."""
