@@ -17,10 +17,10 @@ PLACEHOLDERS = {"N": "1", "DATA/operator": "operator", "LABEL": "label"}
 
 def printed(page: str) -> list[str]:
     """Return the client's commands in the fenced blocks of a page, without comments."""
-    blocks = re.findall(r"^```(?:bash)?\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.S | re.M)
-    lines = [line for block in blocks for line in block.splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text("utf-8"), re.S | re.M)
+    lines = [line for kind, block in blocks if kind in ("", "bash") for line in block.splitlines()]
     names = "|".join(sorted({name.split()[0] for name in _COMMANDS}))
-    return [line.split(" || ")[0] for line in lines if re.match(rf"tallystick (?:{names})\b", line)]
+    return [re.split(r" (?:\|\||>) ", line)[0] for line in lines if re.match(rf"tallystick (?:{names})\b", line)]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/operating.md"])
