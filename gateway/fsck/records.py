@@ -167,9 +167,23 @@ class Records:
         return _time_ms(leaf) < record.until_ms <= last_ms and key not in self._own_nonces()
 
     def _is_burnt(self, key: str, record: Burnt) -> bool:
-        """Say whether the entry used the approval that the key names."""
+        """Say whether the entry used the approval that the key names, which holds for so long."""
         rows = rows_of(self._leaf(record.seq).get("approvals"))
-        return any(key == burnt_key(str(row.get("approver")), str(row.get("nonce"))) for row in rows)
+        used = {(str(row.get("approver")), str(row.get("nonce"))) for row in rows}
+        ends = {
+            (str(one.get("approver")), str(one.get("nonce"))): one.get("expiresAtMs") for one in self._given(record)
+        }
+        return any(key == burnt_key(*one) and ends.get(one) == record.until_ms for one in used)
+
+    def _given(self, record: Burnt) -> list[JsonObject]:
+        """Return the statements of approval in the body that an entry answers, or in its command of a batch."""
+        _, asked = self._asked(record.seq)
+        batch, index = asked.get("batch"), asked.get("index")
+        if isinstance(batch, int):
+            _, asked = self._asked(batch)
+        body: JsonObject = orjson.loads(str(asked.get("body", "{}")))
+        command = rows_of(body.get("commands"))[index] if isinstance(index, int) else body
+        return [one for row in rows_of(command.get("approvals")) if isinstance(one := row.get("statement"), dict)]
 
     def _own_nonces(self) -> set[str]:
         """Return the places of the nonces in entries so young that these are still remembered."""

@@ -26,16 +26,22 @@ from tests.core.requests import (
     accept,
     acquire,
     add,
+    add_operator,
+    admit,
+    approved,
     batch,
     break_,
     did_of,
+    give,
     key_note,
     key_of,
+    plead,
     release,
     remove,
     renew,
     state_key,
     transfer,
+    with_approvals,
 )  # fmt: skip
 from tests.web.world import make, world
 from tests.world import World
@@ -64,6 +70,7 @@ async def _make(data: Path) -> World:
         for number in range(6):
             await world.acquire("A", f"lock:{number}")
         await _end_things(world)
+        await _approve(world)
         await _change_keys(world)
         world.clock.advance(400_000)
         await world.settle()
@@ -106,6 +113,22 @@ async def test_a_request_that_was_sent_again_is_no_damage(tmp_path: Path) -> Non
             assert (await place.send(message)).status == 200
     check = check_file(Folder.of(tmp_path / "again"))
     assert check.is_sound, list(check.flaws.lines())
+
+
+async def _approve(world: World) -> None:
+    """Approvals that were used, by themselves and in a batch; one that is waited for, and one that came."""
+    at_ms, genesis = world.clock.wall, world.leaves()[1].genesis.hex()
+    await world.ask(add_operator("op", "op2", at_ms=at_ms))
+    asks = [admit("A", name, at_ms=at_ms, mode="read", cost=n) for n, name in enumerate(("doc:x", "doc:y"))]
+    asks = [with_approvals(one, approved("op2", one, genesis, at_ms=at_ms)) for one in asks]
+    await world.ask(asks[0])
+    await world.ask(batch("A", release("A", "lock:77"), asks[1], at_ms=at_ms))
+    for _ in range(2):
+        await world.ask(plead("A", "doc:x", of=["op2"], at_ms=at_ms))
+    pending = plead("A", "doc:x", of=["op2"], at_ms=at_ms)
+    last = max(key for key, _ in world.sequencer.view.scan("ask/"))
+    given = await world.ask(give("op2", last.removeprefix("ask/"), approved("op2", pending, genesis), at_ms))
+    assert given.status == 200
 
 
 async def _change_keys(world: World) -> None:
@@ -257,6 +280,9 @@ CASES: tuple[tuple[str, Callable[[sqlite3.Connection], object], str, bool], ...]
      False),
     ("nonce: seq", in_record("nonce", b'"seq":', b'"seq":1'), "cold_record_differs", False),
     ("ended: seq", in_record("ended", b'"seq":', b'"seq":1'), "cold_record_differs", False),
+    ("burnt: seq", in_record("burnt", b'"seq":', b'"seq":1'), "cold_record_differs", False),
+    ("ask: quorum", in_record("ask", b'"quorum":1', b'"quorum":2'), "record_differs", False),
+    ("ask: an answer", in_record("ask", b'"declined":[]', b'"declined":["x"]'), "seal_broken", False),
     ("fading.keys", flip("fading", "keys"), "fading_malformed", False),
     ("fading.kind", run("UPDATE fading SET kind = 'x/' WHERE number = (SELECT max(number) FROM fading)"),
      "fading_malformed", False),
