@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.core.dispute import disputed
+from gateway.core.expiry import EXPIRIES_MAX
 from gateway.core.intake import Rejection
 from gateway.core.opening import start_steps
+from gateway.core.waitview import look, wait_view
 from tests.core.board import Board
 from tests.core.book import vkey_of
 from tests.core.court import TEXT
@@ -360,3 +362,67 @@ def test_in_a_dispute_nothing_is_asked_but_answers_are_taken() -> None:
     assert made.refuses(plead("A", "db:x", of=["X"])) == "ledger_disputed"
     assert made.gives("X", ask_id) == "approval.given"
     assert made.declines("Y", ask_id) == "approval.declined"
+
+
+# -- the picture of waits
+
+
+def picture(made: Board, resource: str | None = None) -> dict[str, Any]:
+    return wait_view(look(made.shelf, made.t_ms, made.parameters), resource)
+
+
+def test_who_waits_for_whose_word_is_seen() -> None:
+    made = Board()
+    made.open("S1", "A", label="night")
+    ask_id = made.plead("S1", "X", "Z", "Y", quorum=2, giveUpMs=5_000)
+    other = made.plead("B", "X", resource="repo:b/c")
+    assert made.declines("X", ask_id) == "approval.declined"
+    shown = picture(made)
+    assert [row["askId"] for row in shown["approvals"]] == [ask_id, other]
+    assert shown["approvals"][0] == {
+        "askId": ask_id, "actor": did_of("S1"), "actorName": "night", "principal": did_of("A"),
+        "operation": "file.write", "resources": ["db:x"], "mode": "write",
+        "approvers": sorted(map(did_of, "XYZ")), "quorum": 2, "given": [], "declined": [did_of("X")],
+        "waitsFor": sorted(map(did_of, "YZ")), "askedAtMs": made.t_ms, "giveUpByMs": made.t_ms + 5_000,
+    }  # fmt: skip
+    assert shown["counts"]["asked"] == 2 and not shown["isTruncated"]
+    assert [row["askId"] for row in picture(made, "repo:**")["approvals"]] == [other]
+    made.t_ms += 5_000  # lapsed, without an entry
+    assert [row["askId"] for row in picture(made)["approvals"]] == [other]
+    assert made.gives("X", other) == "approval.given"
+    assert picture(made)["approvals"] == [] and picture(made)["counts"]["asked"] == 0
+
+
+def test_what_a_session_asked_whose_time_has_come_is_not_shown() -> None:
+    made = Board()
+    made.open("S1", "A")
+    made.plead("S1", "X")
+    made.t_ms += 120_000
+    assert picture(made)["approvals"] == []
+
+
+def test_a_pair_that_waits_for_each_other_through_an_ask_is_shown() -> None:
+    """X holds nothing, and stands in line for what A holds; A needs its word."""
+    made = Board()
+    made.hold("A", "db:x")
+    made.plead("A", "X", resource="db:q")
+    leaf = made.ask_for("X", "db:x", wait=True, onDeadlock="wait")
+    assert leaf.type.split("/")[1] == "wait.queued"
+    assert picture(made)["deadlocks"] == [
+        {"actors": sorted([did_of("A"), did_of("X")]), "resources": ["db:q", "db:x"]}
+    ]  # fmt: skip
+
+
+def test_a_sessions_end_comes_before_the_answer_to_what_it_asked() -> None:
+    """What is due and touched ends first, though the sweep is behind: here by so many leases that end at once."""
+    made = Board()
+    made.open("S1", "A")
+    ask_id = made.plead("S1", "X")
+    for n in range(EXPIRIES_MAX + 1):
+        made.hold("B", f"repo:{n}", ttlMs=60_000)
+    made.t_ms += 120_000
+    made.run(made.t_ms, made.now(give("X", ask_id, made.word("X", ask_id))))
+    kinds = made.types()
+    assert kinds.count("session.ended") == 1
+    last = made.leaf(len(made.leaves) - 1)
+    assert (last.text("error"), last.number("endedSeq")) == ("ask_ended", kinds.index("session.ended"))

@@ -14,6 +14,7 @@ from gateway.core.state import (
     Edge,
     Lease,
     Nonce,
+    Pending,
     Record,
     Session,
     Ticket,
@@ -25,7 +26,18 @@ from gateway.core.state import (
     terms_of,
     wait_key,
 )
-from gateway.core.terms import PASSED, TICKETS, agent_of, filed_under, session_let_by, session_of, session_under
+from gateway.core.terms import (
+    PASSED,
+    TICKETS,
+    agent_of,
+    asked_behind,
+    asked_by,
+    asked_of,
+    filed_under,
+    session_let_by,
+    session_of,
+    session_under,
+)
 from gateway.ledger.live import Live, Looked, cold_keys
 from tests.core.requests import (
     Ask,
@@ -42,6 +54,7 @@ from tests.core.requests import (
     renew,
     transfer,
 )
+from verifier.entries import ASK_MEMORY_MS
 
 
 def lease(number: int, expires_at_ms: int) -> Lease:
@@ -227,6 +240,21 @@ def test_a_key_that_was_opened_again_for_another_in_one_batch_is_filed_anew(ende
     assert list(live.near(session_let_by("q"))) == [session_key("s1")]
     live.apply([(session_key("s1"), None, None)])
     assert not live.near(session_let_by("q")) and not live.near(session_under("r"))
+
+
+def test_asks_are_filed_under_who_waits_and_who_may_approve_while_they_are_open() -> None:
+    """And forgotten in time, with the words under which they are counted."""
+    ask = Pending("A7", "s", "p", "o", "w", ("r:x",), "write", "", 0, "", "", ("x", "y"), ("1", "2"), 1, 7, 0, 50)
+    live = Live([("ask/A7", ask)])
+    words = (asked_by("s"), asked_of("x"), asked_of("y"))
+    assert [list(live.near(word)) for word in (*words, asked_behind("p"))] == [["ask/A7"]] * 4
+    live.forget(50 + ASK_MEMORY_MS - 1)
+    assert live.get("ask/A7") == ask
+    over = ask._replace(how="given", ended_seq=9, ended_at_ms=20)
+    live.apply([("ask/A7", over, over.until_ms)])
+    assert not any(live.near(word) for word in words) and list(live.near(asked_behind("p"))) == ["ask/A7"]
+    live.forget(20 + ASK_MEMORY_MS)
+    assert live.get("ask/A7") is None and not live.near(asked_behind("p"))
 
 
 def test_cold_records_are_not_kept() -> None:
