@@ -118,19 +118,21 @@ def _number(value: JsonObject, name: str) -> int:
 
 def evaluations(question: Question) -> Iterator[Evaluation]:
     """Yield what is to be evaluated, for each resource in turn. ValueError: a resource whose scheme has no row."""
-    schemes = {row.name: row for row in question.schemes}
+    schemes = {row.name: (row, _context(question, row)) for row in question.schemes}  # one for all names of a scheme
+    people = _people(question)
     for resource in question.resources:
-        row = schemes.get(scheme_of(resource))
-        if row is None:
+        found = schemes.get(scheme_of(resource))
+        if found is None:
             raise ValueError("schemes: the scheme of a resource is missing")
+        row, context = found
         name = key_of(resource, row.is_folding)
         request: JsonObject = {
             "principal": _entity("Agent", question.principal),
             "action": _entity("Action", question.mode),
             "resource": _entity("Resource", name),
-            "context": _context(question, row),
+            "context": context,
         }
-        yield Evaluation(resource, request, _entities(question, name, row))
+        yield Evaluation(resource, request, [*people, *_things(name, row)])
 
 
 def _context(question: Question, row: SchemeRow) -> JsonObject:
@@ -148,15 +150,20 @@ def _context(question: Question, row: SchemeRow) -> JsonObject:
     }
 
 
-def _entities(question: Question, name: str, row: SchemeRow) -> list[JsonObject]:
-    path = name.partition(":")[2]
-    kept: JsonObject = {"scheme": row.name, "class": row.class_name, "path": path}
-    around: list[JsonValue] = [_entity("Resource", tree) for tree in trees_around(name)]
+def _people(question: Question) -> list[JsonObject]:
     label = dict(question.facts)["agentName"]
     operator = _entity("Operator", question.on_behalf_of)
     return [
         {"uid": operator, "attrs": {}, "parents": []},
         {"uid": _entity("Agent", question.principal), "attrs": {"name": label}, "parents": [operator]},
+    ]
+
+
+def _things(name: str, row: SchemeRow) -> list[JsonObject]:
+    path = name.partition(":")[2]
+    kept: JsonObject = {"scheme": row.name, "class": row.class_name, "path": path}
+    around: list[JsonValue] = [_entity("Resource", tree) for tree in trees_around(name)]
+    return [
         {"uid": _entity("Scheme", row.name), "attrs": {}, "parents": []},
         {"uid": _entity("Resource", name), "attrs": kept, "parents": [*around, _entity("Scheme", row.name)]},
     ]
