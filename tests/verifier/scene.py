@@ -23,7 +23,11 @@ NUMBERS = {
     "lease_mismatch": 406, "not_holder": 407, "lease_held": 408, "lease_broken": 410, "lease_transferred": 411,
     "lease_changed": 412, "token_stale": 413, "hold_exceeded": 414, "lock_delayed": 415, "not_offered": 416,
     "too_many_held": 417, "queued": 501, "deadlock": 502, "queue_full": 503, "already_waiting": 504,
-    "ticket_unknown": 505, "ticket_not_yours": 506, "ticket_ended": 507,
+    "ticket_unknown": 505, "ticket_not_yours": 506, "ticket_ended": 507, "fence_unknown": 601, "stale_fence": 602,
+    "lease_too_narrow": 603, "lease_required": 604, "admission_conflict": 605, "approval_wrong": 611,
+    "approver_unfit": 612, "approval_expired": 613, "approval_used": 614, "approval_required": 615,
+    "policy_error": 621, "forbidden_by_rules": 622, "not_permitted": 623, "rules_out_of_turn": 631,
+    "ask_unknown": 641, "ask_not_yours": 642, "ask_ended": 643, "too_many_asked": 644,
 }  # fmt: skip
 
 

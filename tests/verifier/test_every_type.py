@@ -344,6 +344,7 @@ def test_the_members_of_a_refusal_are_exactly_those_of_its_error(error: str) -> 
     values = {**{name: good[name] for name in group & good.keys()}, "endedSeq": 1, "delayUntilMs": maker.T0 * 2}
     ahead = {"ticketId": "T4", "actor": BOB.did, "resource": "lock:b", "mode": "write", "queuedAtMs": 1}
     values |= {"ahead": ahead, "ticketId": "T4", "holderName": "bob", "currentToken": 1}
+    values |= {} if base is good else {"holder": CAROL.did}
     leaf |= {name: values[name] for name in wanted}
     parse_leaf(maker.canonical(leaf))
     for name in wanted:
