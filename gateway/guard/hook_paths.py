@@ -53,7 +53,7 @@ def find(writes: Iterable[Write], state: State) -> Found:
 
 def _need(write: Write, real: str, top: str, state: State) -> Need:
     inside = os.fsencode(real)[len(os.fsencode(top)) :].lstrip(b"/")
-    if inside.split(b"/")[0].lower() == b".git":
+    if b".git" in inside.lower().split(b"/"):
         raise PathRefused(f"{shown_path(os.fsencode(write.path))} leads into .git")
     scheme, repository, is_unicode, delete_mode = _place_of(top, state)
     place = Place(scheme, repository, is_unicode)
@@ -114,9 +114,12 @@ def _place_of(top: str, state: State) -> tuple[str, str, bool, str]:
         from gateway.guard.git import Git, GitFailed  # these load the client, and run git
         from gateway.guard.settings import Unset, read_settings
 
+        git = Git(Path(top))
         try:
-            settings = read_settings(Git(Path(top)))
-        except (Unset, GitFailed) as error:
+            if not os.path.samefile(git.top, top):  # something called .git that is no repository: git looks further up
+                raise Unset("its .git is no repository's")
+            settings = read_settings(git)
+        except (Unset, GitFailed, OSError) as error:
             raise NoPlace(f"{shown_path(os.fsencode(top))}: {error}") from error
         place = settings.place
         state.places[top] = (place.scheme, place.repository, place.is_unicode, settings.delete_mode)

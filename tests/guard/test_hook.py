@@ -311,6 +311,13 @@ def test_paths_that_are_refused_say_why(agent: Agent) -> None:
         assert word in denied(agent.edit(path)), path
 
 
+def test_a_git_folder_that_is_none_does_not_give_other_names(agent: Agent) -> None:
+    """git would look further up and find the repository around it, whose names these are not."""
+    assert "leads into .git" in denied(agent.run("mkdir -p src/.git"))
+    (agent.tree.path / "src/.git").mkdir()
+    assert "no repository's" in denied(agent.edit("src/a.py"))
+
+
 def test_outside_is_a_setting_of_its_own(agent: Agent, rival: Agent, tmp_path: Path) -> None:
     agent.options = ("--outside", "allow")
     assert is_passed(agent.edit(str(tmp_path / "scratch")))
