@@ -21,13 +21,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gateway.guard.git import Git
+from gateway.guard.git import Git, GitFailed
 from gateway.guard.git_state import State, forget_state, open_state, save_state
 from gateway.guard.hooks import run_before
 from gateway.guard.trailer import add_trailer, add_unchecked
 
 SWITCH = "TALLYSTICK_GUARD"
-DONE = 0
+DONE, REFUSED = 0, 1  # exits.py of the client, which takes long to load
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,8 +43,12 @@ def run_hook(name: str, arguments: Sequence[str]) -> int:
     """Run one of our hooks, after the one that was there before; return its exit status."""
     git = Git(Path.cwd())
     given = sys.stdin.buffer.read() if name in _READING else b""
-    status = run_before(git.hooks_folder / name, arguments, given)
-    return _HOOKS[name](git, arguments, given) if status == DONE else status
+    try:
+        status = run_before(git.hooks_folder / name, arguments, given)
+        return _HOOKS[name](git, arguments, given) if status == DONE else status
+    except (GitFailed, OSError) as error:
+        print(f"tallystick {name}: {error}", file=sys.stderr)
+        return REFUSED
 
 
 def _pre_commit(git: Git, arguments: Sequence[str], given: bytes) -> int:

@@ -1,4 +1,4 @@
-"""One gateway for all scenes of a file; each scene has a repository name of its own."""
+"""One gateway for all scenes of a file, audited when they are over; each scene has a repository name of its own."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     limits = ("--parameter", "ratePerSecond=10000", "--parameter", "rateBurst=10000", "--metrics-port", "0")
     with Gateway(data, *limits) as gateway:
         yield gateway
+    gateway.verify_ledger(data.parent / "ledger.txt")
 
 
 @pytest.fixture
