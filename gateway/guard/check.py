@@ -12,6 +12,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from gateway.client.agent import TTL_MS_DEFAULT
 from gateway.client.errors import ClientError
@@ -21,6 +22,7 @@ from gateway.client.words import shown_moment, who
 from gateway.guard.changes import Need, needs_of
 from gateway.guard.git import Change, Git
 from gateway.guard.held import COMMIT, Desk, Held, Rival, held_of
+from gateway.guard.paths import Place, resource_of
 from gateway.guard.settings import Settings
 from gateway.guard.trailer import act_of, making_of
 from verifier.entries import ADMIT_RESOURCES_MAX, MODES, RESOURCES_BYTES_MAX, RESOURCES_MAX
@@ -131,12 +133,19 @@ async def _next_steps(desk: Desk, settings: Settings, free: Sequence[Need], has_
     names = sorted({need.resource for need in free}) if not weak else []
     if names:
         mode = max((need.mode for need in free), key=MODES.index)
-        asked = names if len(names) <= NAMES_MAX else [settings.place.whole]
+        asked = names if len(names) <= NAMES_MAX else [around(settings.place, free)]
         option = f" --mode {mode}" if mode == "delete" else ""
         steps.append(f"tallystick lease acquire {shlex.join(asked)}{option}")
     if has_rivals:
         steps.append("wait for the others (tallystick lease acquire … --wait 10m), or see who waits: tallystick wait")
     return [f"→ {step}" for step in steps]
+
+
+def around(place: Place, needs: Sequence[Need]) -> str:
+    """Return the name of the deepest folder that all of the needs lie in."""
+    steps = zip(*(need.path.split(b"/")[:-1] for need in needs), strict=False)
+    same = [step[0] for step in takewhile(lambda step: len(set(step)) == 1, steps)]
+    return f"{resource_of(place, b'/'.join(same)).removesuffix('/**')}/**" if same else place.whole
 
 
 def _cut(lines: Sequence[str]) -> list[str]:
@@ -213,8 +222,7 @@ class Pushed:
         held = await self._shown(commit)
         left = [need for need in needs if not any(each.covers(need) for each in held)]
         if left and not self._is_server and not settings.is_admitting:
-            used, left = await self._desk.cover(left)
-            held += used
+            _, left = await self._desk.cover(left)
         self.lines += [f"{commit[:12]} changes {need.words}, and no receipt of it covers that" for need in left]
         own = frozenset(each.actor for each in held) | frozenset(() if self._is_server else (self._desk.agent.did,))
         covered = [need for need in needs if need not in left]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.guard.changes import Need, needs_of
-from gateway.guard.check import rival_words
+from gateway.guard.check import around, rival_words
 from gateway.guard.git import Change, GitFailed, parse_raw
 from gateway.guard.held import Held, Rival
 from gateway.guard.paths import PathRefused, Place, link_end, path_in, resource_of
@@ -210,3 +210,20 @@ def test_a_holder_is_named_by_its_entry_and_labelled_by_the_view() -> None:
     assert rival_words(Rival(need, row, lease)) == f"bob\\x1b ({lease.actor}): {ends}"
     assert rival_words(Rival(need, {**row, "holder": "another"}, lease)) == f"{lease.actor}: {ends}"
     assert rival_words(Rival(need, row, None)).endswith(", as the gateway says without a proof")
+
+
+@pytest.mark.parametrize(
+    ("paths", "name"),
+    [
+        ((b"a/b/c", b"a/b/d/e"), "a/b/**"),
+        ((b"a/b", b"a/b/c"), "a/**"),
+        ((b"a b/c",), "a%20b/**"),
+        ((b"a", b"b/c"), "**"),
+        ((b"d/" * 40 + b"x",), "d/" * 30 + "**"),
+    ],
+)
+def test_many_paths_are_claimed_by_the_folder_around_them(paths: tuple[bytes, ...], name: str) -> None:
+    needs = [Need(path, resource_of(ASCII, path), "write") for path in paths]
+    found = around(ASCII, needs)
+    assert found == f"repo:app/{name}"
+    assert all(covers(found, need.resource) for need in needs)

@@ -29,6 +29,18 @@ def test_a_commit_with_receipts_is_taken(world: World) -> None:
     assert bare.is_at(tree.git("rev-parse", "HEAD"))
 
 
+def test_a_server_reads_with_its_own_profile(world: World) -> None:
+    """A variable of whoever pushes may reach it, and leads nowhere."""
+    tree, bare = pushing(world)
+    tree.hold(world.file("a.txt"))
+    tree.add("a.txt", "changed\n")
+    tree.commit()
+    tree.also["TALLYSTICK_HOME"] = str(world.folder / "nowhere")
+    assert "holds no profile" in tree.refused("push")
+    tree.git("push", "-q", "--no-verify")
+    assert bare.is_at(tree.git("rev-parse", "HEAD"))
+
+
 def test_receipts_are_enough_after_the_lease_was_given_back(world: World) -> None:
     tree, bare = pushing(world)
     tree.git("config", "tallystick.unclaimed", "claim")
