@@ -18,7 +18,7 @@ from pathlib import Path
 from gateway.actions import ACTIONS
 from gateway.client.admission import Ask
 from gateway.client.admit_commands import add_act, check_act, digest_of_act, digest_of_file
-from gateway.client.admitting import open_ask
+from gateway.client.admitting import MODE_DEFAULT, open_ask
 from gateway.client.agent import Agent
 from gateway.client.approval import TTL_MS_DEFAULT, TTL_MS_MIN, Act, SignedApproval, approve
 from gateway.client.errors import ClientError, ProfileError
@@ -183,13 +183,8 @@ async def _sign(arguments: argparse.Namespace) -> int:
 def _act_asked(arguments: argparse.Namespace, profile: Profile) -> Act:
     """Return what a request asks for, out of its receipt, verified under the pinned keys."""
     path: Path = arguments.ask_receipt
-    if (
-        arguments.operation
-        or arguments.agent
-        or arguments.arguments_digest
-        or arguments.rules
-        or arguments.rules_digest
-    ):
+    said = (arguments.operation, arguments.agent, arguments.arguments_digest, arguments.rules, arguments.rules_digest)
+    if any(said) or arguments.cost or arguments.mode != MODE_DEFAULT:
         raise Malformed("--ask: the receipt says what is approved; leave out the rest (but --arguments, to compare)")
     try:
         receipt = open_receipt(read_bounded(path, RECEIPT_BYTES_MAX), profile.keyring)

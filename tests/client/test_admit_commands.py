@@ -273,8 +273,9 @@ def test_signing_of_a_request_takes_its_receipt_and_nothing_beside_it(
         sign = ("approve", "sign", "--ask", str(receipt), "--out", str(out), "--yes")
         assert at(chief, *sign, "--arguments", str(diff)).returncode == 0
         assert open_approval(out.read_bytes()).says.agent == did_of(alice)
-        mixed = at(chief, *sign, "--agent", did_of(alice))
-        assert (mixed.returncode, "leave out the rest" in mixed.stderr) == (2, True)
+        for more in (("--agent", did_of(alice)), ("--cost", "1"), ("--mode", "read"), ("--rules-digest", ZERO_HASH)):
+            mixed = at(chief, *sign, *more)
+            assert (mixed.returncode, "leave out the rest" in mixed.stderr) == (2, True)
         stranger = at(homes / "bob", *sign)
         assert (stranger.returncode, "does not ask this key" in stranger.stderr) == (2, True)
         at(alice, "approve", "withdraw", ask_id)
