@@ -147,7 +147,7 @@ APPROVALS = [
     deployed("of-eight-days", "A statement holds for seven days at most.", "approval_invalid",
              expiresAtMs=NOW_MS + 604_800_001),
     deployed("signed-by-another", "CAROL's statement, signed by BOB.", "approval_invalid", signer=BOB),
-    deployed("unknown-member", "Statements are closed: an unknown member is refused.", "approval_invalid", more=1),
+    deployed("unknown-member", "Statements of approval are closed: an unknown member is refused.", "approval_invalid", more=1),
     deployed("other-nonce", "The leaf burns another nonce than the one that was sent.", "approval_differs",
              lambda value: first(value, nonce="n" * 16)),
     deployed("other-digest", "The leaf names another statement.", "approval_differs",
