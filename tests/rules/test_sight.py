@@ -224,6 +224,24 @@ def test_a_kept_answer_is_the_one_that_the_engine_would_give(text: str, asked: l
     assert rules.asked_count <= fresh.asked_count
 
 
+@pytest.mark.parametrize(
+    ("condition", "first", "second"),
+    [
+        (f'[principal].contains(Agent::"{AGENT}") && principal.name == "worker"', {}, {"agentName": "other"}),
+        ('[resource].contains(Resource::"repo:a/b") && resource.class == "exclusive"', {}, {"class": "read-safe"}),
+        (f'[principal].contains(Agent::"{AGENT}") || principal in Operator::"{AGENT}"', {"agent": OPERATOR},
+         {"agent": OPERATOR, "operator": AGENT}),
+    ],
+)  # fmt: skip
+def test_who_is_known_by_all_of_it_is_another_when_anything_of_it_changed(
+    condition: str, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    rules = Rules(policy("permit", condition))
+    asked = [question("repo:a/b", **said) for said in (first, second)]
+    assert [rules.judge(one).decision for one in asked] == [rules.judge(one, is_kept=False).decision for one in asked]
+    assert len({rules.judge(one).decision for one in asked}) == 2
+
+
 def test_answers_are_kept_so_that_an_ordinary_day_asks_the_engine_a_few_times() -> None:
     """The starter set, ten thousand acts of a day: every minute counted anew, other files, other trust."""
     rules = Rules(starter_rules())
