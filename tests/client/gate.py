@@ -45,6 +45,7 @@ class Gate:
 
     asks: dict[str, Asked] = field(default_factory=dict)
     burnt: set[str] = field(default_factory=set)
+    rules: JsonObject | None = None  # what a rule set in force says of every admission
 
     def view(self, query: str) -> JsonObject:
         """Return the list of requests; only one by its id is asked for here."""
@@ -68,7 +69,7 @@ class Gate:
         self.burnt |= {one.nonce for one in approvals}
         until_ms = min(desk.now_ms + ADMISSION_MS, *([live.expires_at_ms] if live else [desk.now_ms + ADMISSION_MS]))
         return "admission.allowed", {
-            **said, **held, **({"grantSeq": live.seq} if live else {}), **_ruled(desk, said, actor, bool(live)),
+            **said, **held, **({"grantSeq": live.seq} if live else {}), **_ruled(desk, said, actor),
             "facts": _facts(desk, live, len(approvals)), "validUntilMs": until_ms, "uses": 1,
             **({"approvals": [_used(one) for one in approvals]} if approvals else {}),
         }  # fmt: skip
@@ -135,10 +136,11 @@ def _digest(desk: Desk, said: JsonObject, actor: str) -> str:
     return action_digest(
         agent=sitting.principal if sitting else actor, ledger="gateway.example/main", operation=known["operation"],
         resources=known["resources"], mode=known["mode"], arguments_digest=known["argumentsDigest"], cost=known["cost"],
+        rules_digest=ZERO_HASH if desk.gate.rules is None else str(desk.gate.rules["digest"]),
     )  # fmt: skip
 
 
-def _ruled(desk: Desk, said: JsonObject, actor: str, is_held: bool) -> JsonObject:
+def _ruled(desk: Desk, said: JsonObject, actor: str) -> JsonObject:
     names = resources_of(said)
     schemes: list[JsonValue] = [
         {
@@ -147,7 +149,8 @@ def _ruled(desk: Desk, said: JsonObject, actor: str, is_held: bool) -> JsonObjec
         }
         for name in sorted(set(map(scheme_of, names)))
     ]  # fmt: skip
-    return {"actionDigest": _digest(desk, said, actor), "schemes": schemes}
+    rules: JsonObject = {} if desk.gate.rules is None else {"rules": desk.gate.rules}
+    return {"actionDigest": _digest(desk, said, actor), "schemes": schemes, **rules}
 
 
 def _facts(desk: Desk, live: Any, approvals: int) -> JsonObject:

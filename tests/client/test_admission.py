@@ -247,6 +247,18 @@ async def test_what_the_rules_say_no_to_names_the_rules(
     assert explain(refused.value).endswith(words)
 
 
+async def test_what_the_rules_say_of_a_yes_is_told_with_what_they_oblige_to(gateway: LocalGateway) -> None:
+    gateway.desk.gate.rules = {
+        "version": 2, "digest": "a" * 64, "mode": "enforce", "engine": "cedar/4.12.0", "decision": "allow",
+        "matched": ["may-look"], "obligations": ["notify:on-call"],
+    }  # fmt: skip
+    async with gateway.agent() as agent:
+        admission = await agent.admit("act", FILE, mode="read", arguments=b"")
+    assert (admission.rules, admission.obligations) == (gateway.desk.gate.rules, ("notify:on-call",))
+    told = sentence(admission.receipt)
+    assert told.endswith("  rule set 2 (enforce): allow by may-look\nobliged to: notify:on-call")
+
+
 async def test_a_yes_beside_the_receipt_of_a_no_is_a_no(gateway: LocalGateway) -> None:
     """The convenience members are for people with curl; what counts is the leaf."""
 
