@@ -40,6 +40,7 @@ class Reading:
 
     writes: list[Write] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
+    moved: list[tuple[str, bool]] = field(default_factory=list)  # what may lead elsewhere by now; whether it itself may
 
 
 def read(line: str, folder: str, is_folder: IsFolder = os.path.isdir) -> Reading:
@@ -61,6 +62,7 @@ class _Reader:
         self._is_folder = is_folder
         self._is_sure = True  # whether the folder stays what it is after this list of && and ||
         self._before = ""  # the operator before this command
+        self._name = ""  # of the program that was read last
 
     def run(self, tokens: Sequence[Token]) -> None:
         """Read a list of commands."""
@@ -100,7 +102,11 @@ class _Reader:
         if words[0].text == "cd" and not words[0].is_dynamic:
             self._change_folder(words[1:], after)
             return
+        known = len(self._reading.writes)
         self._add(self._program(words))
+        if self._name in _MOVING:
+            is_put = self._name not in _REMOVING
+            self._reading.moved += [(os.path.normpath(one.path), is_put) for one in self._reading.writes[known:]]
 
     def _redirect(self, redirect: Redirect) -> None:
         if redirect.text in ("<", "<<", "<<-", "<<<", "<&"):
@@ -119,7 +125,15 @@ class _Reader:
                 if self._folder is None:
                     raise CantSee("a relative name after a cd that may not have happened")
                 path = f"{self._folder.rstrip('/')}/{path}"
+            self._check_leads(path, write)
             self._reading.writes.append(Write(path, write.is_tree, write.is_followed, write.is_gone))
+
+    def _check_leads(self, path: str, write: Write) -> None:
+        """Where a name leads is looked up before the line runs, and may change by what it moves or links."""
+        here = os.path.normpath(path)
+        for moved, is_put in self._reading.moved:
+            if here.startswith(moved.rstrip("/") + "/") or (here == moved and is_put and write.is_followed):
+                raise CantSee("a name behind one that the same line moves, copies or links")
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
@@ -142,7 +156,7 @@ class _Reader:
         if _is_bare(words[0]) and name in _KEYWORDS:
             raise CantSee(f"{name}: a part of a larger construct")
         found = _BIN.fullmatch(name)
-        name = found[1] if found else name
+        name = self._name = found[1] if found else name
         if name in _WRAPPERS:
             return self._wrapped(name, words[1:])
         if name == "export":
@@ -214,4 +228,6 @@ def _shown(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name[:40]) or "an empty name"
 
 
+_REMOVING = frozenset(("rm", "rmdir", "unlink"))
+_MOVING = frozenset(("ln", "mv", "cp", "rsync", "install", "git")) | _REMOVING
 _WRAPPERS = frozenset(("env", "nice", "timeout", "command"))

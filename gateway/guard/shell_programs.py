@@ -298,8 +298,8 @@ def sed(words: Sequence[Word], _is_folder: IsFolder) -> list[Write]:
         return []
     if "*" in suffix or "/" in suffix:
         raise CantSee("a suffix that is a pattern")
-    copies_too = [Write(literal(word) + suffix) for word in operands] if suffix else []
-    return [place(word) for word in operands] + copies_too
+    copies_too = [Write(literal(word) + suffix, False, False) for word in operands] if suffix else []
+    return [place(word, False, False) for word in operands] + copies_too  # a new file takes the place of a link
 
 
 def literal_script(word: Word) -> str:

@@ -94,6 +94,9 @@ ROWS: tuple[Row, ...] = (
     Row("cd nowhere; rm a", (), ALL),
     Row('cd "$DIR" && rm a', (), ALL),
     Row("rm ../x", ("../x",)),
+    Row("ln -s src d && touch d/x", ("d",), ALL),
+    Row("mv a b && echo x > b", ("a", "b"), ALL),
+    Row("mv a b && sed -i s/x/y/ b", ("a", "b", "b")),
     # what runs something else
     Row("python script.py", (), ALL),
     Row("python - <<'END'\nopen('a', 'w')\nEND", (), ALL),
