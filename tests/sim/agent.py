@@ -209,10 +209,30 @@ class Agent(Client):
             await asyncio.sleep(lease["ttlMs"] / 1_000 + simulation.rng.uniform(0, 5))
         else:
             await asyncio.sleep(simulation.rng.uniform(0, 0.4))
+        if simulation.config.admit_share and simulation.rng.random() < simulation.config.admit_share:
+            for _ in range(simulation.rng.randint(1, 5)):
+                await self._admit(lease, name)
         if version is not None and lease["mode"] in ("write", "delete"):
             is_in = guard.write(passport, name, version)
             simulation.say(self.name, "writes" if is_in else "may not write", name, version)
             simulation.must(not guard.lost, "I3", f"lost update: {guard.lost}")
+
+    async def _admit(self, lease: Leaf, name: str) -> None:
+        """Ask whether this may be done under a lease, or under one that is long gone, or with a token made up."""
+        rng = self.simulation.rng
+        if self.old and rng.random() < 0.2:
+            lease = rng.choice(self.old[-6:])
+        if rng.random() < 0.2:
+            name = rng.choice(self.pool())
+        members: Leaf = {
+            "resource": name,
+            "mode": rng.choice([lease["mode"], "read", "write"]),
+            "cost": rng.choice([0, 1, 4]),
+        }
+        if rng.random() < 0.9:
+            token = lease["fencingToken"] + rng.choice([0, 0, 0, 0, 0, 1, -1])
+            members |= {"leaseId": lease["leaseId"], "fencingToken": token}
+        await self.ask("coordination.admit", operation="file.write", argumentsDigest="ab" * 32, **members)
 
     # -- many at once -------------------------------------------------------------------------------------------------
 

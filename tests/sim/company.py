@@ -34,7 +34,7 @@ class Links:
         key = self._simulation.key(by)
         said: Leaf = {
             "type": "tallystick/delegation/1", "iss": key.did, "sub": self._simulation.key(to).did, "aud": ORIGIN,
-            "verbs": ["lease", "transfer"], "notBeforeMs": self._now_ms - LONG_MS,
+            "verbs": ["admit", "lease", "transfer"], "notBeforeMs": self._now_ms - LONG_MS,
             "expiresAtMs": self._now_ms + self._life_ms, "maxDepth": 0,
         }  # fmt: skip
         if self.rows:
@@ -133,7 +133,7 @@ class Worker(Agent):
             links.add(above, above, maxDepth=1)
         if above and odd not in ("stranger", "session", "other agent"):
             wide = self._wide() if rng.random() < self.simulation.config.scope_share else None
-            verbs = ["lease"] if odd == "verb" else ["lease", "transfer"]
+            verbs = ["lease"] if odd == "verb" else ["admit", "lease", "transfer"]
             names = ["lock:nothing"] if odd == "names" else wide
             links.add(above, boss, maxDepth=int(odd != "depth"), resources=names, verbs=verbs)
 

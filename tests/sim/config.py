@@ -95,6 +95,7 @@ WITNESS_FAULTS: dict[str, float] = {
 }
 KEYS_SHARE = 0.25  # of the worlds
 WITNESS_SHARE = 0.25
+ADMISSION_SHARE = 0.25
 COMPANY_SHARE = 0.6  # of the worlds
 HECTIC_SHARE = 0.2  # of those
 FORGETLESS_SHARE = 0.04  # of those too
@@ -146,6 +147,8 @@ class Config:
     liars: int = 0
     witness_offsets_ms: tuple[int, ...] = (0, 0, 0)
     witness_entry_ms: int = 10_000
+    admit_share: float = 0.0  # of times that somebody asks before it writes
+    is_policed: bool = False  # operators load rules
 
     def but(self, **changes: object) -> Config:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -192,7 +195,11 @@ def draw(seed: int) -> Config:
     config = _company(rng, config) if rng.random() < COMPANY_SHARE else config
     rng = Random(f"keys {seed}")
     config = _rotating(rng, config) if rng.random() < KEYS_SHARE else config
-    return _watched(rng, config) if rng.random() < WITNESS_SHARE else config
+    config = _watched(rng, config) if rng.random() < WITNESS_SHARE else config
+    rng = Random(f"admissions {seed}")
+    if rng.random() < ADMISSION_SHARE:
+        config = config.but(admit_share=rng.choice([0.3, 0.9]), is_policed=rng.random() < 0.6)
+    return config
 
 
 def _rotating(rng: Random, config: Config) -> Config:

@@ -22,10 +22,10 @@ from typing import Any
 
 import orjson
 
+from tests.sim.admissions import Admissions
 from tests.sim.book import Book, Delay, Ended, Lease, Ticket, Trust, Violation
 from tests.sim.names import allowed, scheme_of
 from tests.sim.refusals import REASON, demand, is_weaker
-from tests.sim.vault import Vault
 
 Leaf = dict[str, Any]
 STEP_MS = 2_000  # how far log time may run ahead of elapsed time
@@ -49,7 +49,7 @@ class Roots:
         self.at.append(root)
 
 
-class Checker(Vault):
+class Checker(Admissions):
     """Told of every durable batch, in order. `due_max`: so many ends a batch writes before it goes on to commands."""
 
     def __init__(self, due_max: int = 256) -> None:

@@ -40,13 +40,25 @@ def judge(simulation: Simulation, process: Process) -> None:
     with TemporaryDirectory(dir=_RAM if _RAM.is_dir() else None) as folder:
         file = Path(folder) / "audit.ledger"
         _write(simulation, file, size, note)
-        report = check_ledger(file, simulation.keeper.keyring, note)
+        report = check_ledger(file, simulation.keeper.keyring, note, has_rules=True)
         simulation.must(report.exit_code == 0, "audit", report.as_text())
+        if simulation.config.is_policed:
+            _unasked(simulation, file, note)
         if simulation.config.is_rotating or simulation.witnessed_by:
             _in_pieces(simulation, process.signer, Path(folder), size, report)
     if simulation.config.is_rotating:
         _answers_again(simulation, process)
         _receipts(simulation, process)
+
+
+def _unasked(simulation: Simulation, file: Path, note: bytes) -> None:
+    """Who does not ask the rules again never calls valid what they judged, and finds nothing else."""
+    report = check_ledger(file, simulation.keeper.keyring, note)
+    count = report.facts["rulings"]
+    assert isinstance(count, dict), "figures"
+    wanted = (3, {"rules_not_rederived"}) if count["count"] else (0, set[str]())
+    told = (report.exit_code, {one.code for one in report.findings if one.outcome > 0})
+    simulation.must(told == wanted, "audit", report.as_text())
 
 
 def _write(simulation: Simulation, file: Path, size: int, note: bytes) -> None:
@@ -68,7 +80,7 @@ def _in_pieces(simulation: Simulation, signer: Signer, folder: Path, size: int, 
         _write(simulation, file, cut, note)
         if rng.random() < 0.3:
             _killed(file, keyring, folder / "state")
-        last = check_ledger(file, keyring, note, folder=folder / "state")
+        last = check_ledger(file, keyring, note, folder=folder / "state", has_rules=True)
         wanted = 0 if _is_good(simulation, cut) else 3  # what only a disowned key signed
         simulation.must(last.exit_code == wanted, "audit", f"to {cut} of {cuts}: {last.as_text()}")
     same = _told(last) == _told(whole)
@@ -77,7 +89,7 @@ def _in_pieces(simulation: Simulation, signer: Signer, folder: Path, size: int, 
 
 def _killed(file: Path, keyring: Keyring, folder: Path) -> None:
     """Read some of a file with the saved position, and be killed before it is saved."""
-    auditor = Auditor(keyring, folder=folder)
+    auditor = Auditor(keyring, folder=folder, has_rules=True)
     with open_source(file, auditor.size) as source:
         auditor.read(_broken(source))
     auditor.close()

@@ -25,15 +25,16 @@ ACTIONS = {
     "agents/remove": "agent.remove", "apikeys": "apikey.issue", "apikeys/revoke": "apikey.revoke",
     "sessions": "session.open", "sessions/beat": "session.beat", "sessions/close": "session.close",
     "keys/announce": "key.announce", "keys/retire": "key.retire", "keys/compromise": "key.compromise",
+    "coordination/admit": "coordination.admit", "rules": "rules.load",
 }  # fmt: skip
 # What an operator may sign as such.
 OFFICE = {
     "lease.transfer", "lease.break", "scheme.set", "operator.add", "operator.remove", "agent.add", "agent.remove",
-    "apikey.issue", "apikey.revoke", "session.close", "key.announce", "key.retire", "key.compromise",
+    "apikey.issue", "apikey.revoke", "session.close", "key.announce", "key.retire", "key.compromise", "rules.load",
 }  # fmt: skip
 VERBS = {
     "lease.acquire": "lease", "lease.renew": "lease", "lease.release": "lease", "lease.accept": "lease",
-    "wait.claim": "lease", "wait.cancel": "lease", "lease.transfer": "transfer",
+    "wait.claim": "lease", "wait.cancel": "lease", "lease.transfer": "transfer", "coordination.admit": "admit",
 }  # fmt: skip
 HOLDING = {
     "lease.granted", "lease.extended", "lease.claimed", "lease.changed", "lease.transferred", "lease.renewed",
@@ -130,10 +131,10 @@ class People(Batches):
             return False
         is_timed = action in ("lease.acquire", "lease.renew", "lease.accept")
         is_long = is_timed and body.get("ttlMs", TTL_MS) > book.rules["trialTtlMaxMs"]
-        return verb != "lease" or is_long or not are_covered(names, [f"trial:{did}/**"])
+        return verb == "transfer" or is_long or not are_covered(names, [f"trial:{did}/**"])
 
     def _asked(self, action: str, body: Leaf) -> list[str]:
-        if action == "lease.acquire":
+        if action in ("lease.acquire", "coordination.admit"):
             return list(body.get("resources") or [body["resource"]])
         lease = self.live(body["leaseId"]) if action == "lease.accept" else None
         return [] if lease is None else lease.names
