@@ -201,7 +201,8 @@ def links(words: Sequence[Word], is_folder: IsFolder) -> list[Write]:
     if len(operands) == 1 and "t" not in found:
         return [Write(PurePosixPath(literal(operands[0])).name or ".", False, False)]
     target, sources = _target(found, operands)
-    return _arrivals(target, sources, is_folder, "T" in found, True)
+    arrivals = _arrivals(target, sources, is_folder, "T" in found, True)
+    return [Write(one.path, one.is_tree and any(word.is_glob for word in sources), False) for one in arrivals]
 
 
 def _target(found: Found, operands: list[Word]) -> tuple[Word, list[Word]]:
