@@ -65,6 +65,7 @@ def body_of(gateway: LocalGateway, at: int = -1) -> JsonObject:
 
 
 async def test_it_is_asked_under_the_lease_and_only_the_digest_of_the_arguments_leaves(gateway: LocalGateway) -> None:
+    """Scenario 60."""
     async with gateway.agent() as agent:
         grant = await agent.acquire(FILE)
         admission = await agent.admit("git.push", FILE, arguments=DOES, cost=3)

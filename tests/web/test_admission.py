@@ -81,7 +81,7 @@ async def test_a_denial_is_forbidden_with_the_same_shape_and_a_receipt_that_veri
 
 
 async def test_forty_one_after_forty_two_is_refused_with_the_token_that_counts(place: World) -> None:
-    """The canonical accident: A was away, B has it now, and A comes back with what it knows."""
+    """Scenarios 11 and L1: A was away, B has it now, and A comes back with what it knows."""
     old = await held(place)
     await place.ask("a", "lease.release", resource=NAME, leaseId=old["leaseId"])
     new = await held(place, "b")
