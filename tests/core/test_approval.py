@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from gateway.core.opening import start_steps
 from gateway.core.state import HOLIDAY_KEY, Burnt, burnt_key, counter_at
-from tests.core.board import Board
+from tests.core.board import Approval, Board
 from tests.core.court import TEXT
 from tests.core.crew import digest
 from tests.core.requests import (
@@ -20,11 +21,13 @@ from tests.core.requests import (
     batch,
     did_of,
     enrol,
+    key_of,
     load_rules,
     remove,
     remove_operator,
     with_approvals,
 )
+from verifier.approval import approval_bytes
 from verifier.entries import APPROVAL_MS_MAX, Leaf, rows_of
 
 OTHER = hashlib.sha256(b"something else").hexdigest()
@@ -111,7 +114,13 @@ BOUND: list[tuple[str, dict[str, Any]]] = [
 def test_each_member_of_a_statement_binds(changes: dict[str, Any]) -> None:
     made = board()
     one = made.admission()
-    assert made.admits(one, made.approval("X", one, **changes)) == "approval_wrong"
+    assert made.admits(one, signed_anew("X", made.approval("X", one), **changes)) == "approval_wrong"
+
+
+def signed_anew(by: str, approval: Approval, **changes: Any) -> Approval:
+    """Return an approval whose statement says something else in single members, and is signed so."""
+    said = {**approval["statement"], **changes}
+    return {"statement": said, "signature": base64.b64encode(key_of(by).sign(approval_bytes(said))).decode()}
 
 
 def test_an_approval_of_one_agent_is_none_of_another() -> None:
