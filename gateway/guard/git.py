@@ -117,6 +117,11 @@ class Git:
             merged = []
         return ([] if head is None else [head]) + merged
 
+    @property
+    def making(self) -> str:
+        """The commit in the making: its tree and what it comes after, as ids."""
+        return " ".join((self.index_tree(), *self.parents()))
+
     def message(self, commit: str) -> bytes:
         """Return a commit's object: its header and message."""
         return self.run("cat-file", "commit", commit)

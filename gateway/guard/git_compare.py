@@ -58,14 +58,14 @@ async def compare(git: Git) -> int:
     needs = staged_needs(git, settings)
     earlier = open_state(git).claimed  # for a commit that was never made
     if not needs:
-        save_state(git, State(git.index_tree(), claimed=earlier))
+        save_state(git, State(git.making, claimed=earlier))
         return DONE
     tree = git.index_tree()
     async with Agent.open(home_of(git)) as agent:
         covered = await check_staged(Desk(agent), settings, needs, tree)
         origin = agent.profile.address.origin
     claimed = dict(earlier) | {grant.lease_id: list(grant.resources) for grant in covered.claimed}
-    save_state(git, State(tree, origin, covered.seqs, list(claimed.items())))
+    save_state(git, State(git.making, origin, covered.seqs, list(claimed.items())))
     if len(covered.seqs) > SEQS_MAX:
         raise NotCovered(f"more than {SEQS_MAX} leases would be named by one commit: make smaller ones")
     print(told(needs, covered), file=sys.stderr)

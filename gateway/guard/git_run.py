@@ -2,7 +2,7 @@
 
     pre-commit    compares the index with the leases that are held; refuses, or notes what covers it
     commit-msg    writes the receipts into the message; a merge, which has no pre-commit, is compared here
-    post-commit   gives back the leases that were taken for this one commit
+    post-commit   gives back the leases that were taken for this one commit; post-merge does for a merge
     pre-push      compares the commits that the other side does not have
     pre-receive   the same, on the side that is pushed to
 
@@ -63,7 +63,7 @@ def _commit_msg(git: Git, arguments: Sequence[str], given: bytes) -> int:
     if _is_off("commit-msg"):
         add_unchecked(git, message, f"{SWITCH}=off")
         return DONE
-    if open_state(git).tree != git.index_tree():
+    if open_state(git).making != git.making:
         status = _compare(git, "commit-msg")
         if status != DONE:
             return status
@@ -113,6 +113,7 @@ _HOOKS: Mapping[str, Callable[[Git, Sequence[str], bytes], int]] = {
     "pre-commit": _pre_commit,
     "commit-msg": _commit_msg,
     "post-commit": _post_commit,
+    "post-merge": _post_commit,
     "pre-push": _pre_push,
     "pre-receive": _pre_receive,
 }

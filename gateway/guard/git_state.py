@@ -13,9 +13,9 @@ STATE = "tallystick-commit.json"
 
 @dataclass(slots=True)
 class State:
-    """Which tree was compared, the entries of which ledger cover it, and the leases that were taken for it."""
+    """What was compared (`Git.making`), the entries of which ledger cover it, and the leases that were taken for it."""
 
-    tree: str = ""
+    making: str = ""
     origin: str = ""
     seqs: list[int] = field(default_factory=list)
     claimed: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -30,7 +30,7 @@ def open_state(git: Git) -> State:
 
 
 def save_state(git: Git, state: State) -> None:
-    content = {"tree": state.tree, "origin": state.origin, "seqs": state.seqs, "claimed": state.claimed}
+    content = {"making": state.making, "origin": state.origin, "seqs": state.seqs, "claimed": state.claimed}
     replace_file(git.own_folder / STATE, json.dumps(content).encode(), 0o600)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from gateway.guard.git import Git
 from keys.files import replace_file
 
-CLIENT_HOOKS = ("pre-commit", "commit-msg", "post-commit", "pre-push")
+CLIENT_HOOKS = ("pre-commit", "commit-msg", "post-commit", "post-merge", "pre-push")
 SERVER_HOOKS = ("pre-receive",)
 MARK = "# tallystick guard git"
 _BEFORE = ".before-tallystick"

@@ -393,3 +393,39 @@ def test_a_session_commits_on_its_own_leases_and_not_on_its_agents(world: World)
     (shown,) = world.covering(session.commit())
     assert (shown["actor"], shown["principal"]) == (lease["actor"], lease["principal"])
     assert shown["actor"] != shown["principal"]
+
+
+def test_what_was_compared_for_another_parent_is_compared_again(world: World) -> None:
+    """A commit that was not made leaves its comparison behind; a merge, without pre-commit, may end at that tree."""
+    alice = world.guarded()
+    lines = "".join(f"{number}\n" for number in range(20))
+    alice.hold(world.file("**"))
+    alice.add("long.txt", lines)
+    alice.commit()
+    alice.git("branch", "side")
+    alice.add("long.txt", "top\n" + lines)
+    alice.commit()
+    alice.git("checkout", "-q", "side")
+    alice.add("long.txt", lines + "end\n")
+    alice.commit()
+    alice.add("long.txt", "top\n" + lines + "end\n")
+    alice.also["GIT_EDITOR"] = "false"
+    alice.refused("commit")
+    alice.git("reset", "-q", "--hard")
+    alice.let_go(world.file("**"))
+    assert f"{world.file('long.txt')} is not claimed" in alice.refused("merge", "--no-edit", "main")
+
+
+def test_what_a_merge_claimed_is_given_back(world: World) -> None:
+    alice = world.guarded(unclaimed="claim")
+    lines = "".join(f"{number}\n" for number in range(20))
+    alice.add("long.txt", lines)
+    alice.commit()
+    bob = world.other(alice, "bob")
+    for tree, text in ((alice, "alice\n" + lines), (bob, lines + "bob\n")):
+        tree.add("long.txt", text)
+        tree.commit()
+    before = alice.leases()
+    alice.git("merge", "-q", "--no-edit", "bob")
+    assert "Tallystick-Receipt" in alice.git("log", "-1", "--format=%B")
+    assert alice.leases() == before

@@ -68,7 +68,7 @@ def test_hooks_go_where_core_hookspath_leads(world: World) -> None:
     tree.git("config", "core.hooksPath", ".hooks")
     tree.install("--repository", world.name)
     assert sorted(path.name for path in (tree.path / ".hooks").iterdir()) == [
-        "commit-msg", "post-commit", "pre-commit", "pre-push",
+        "commit-msg", "post-commit", "post-merge", "pre-commit", "pre-push",
     ]  # fmt: skip
     tree.add("a.txt")
     assert "is not claimed" in tree.refused("commit", "-m", "m")
@@ -80,7 +80,7 @@ def test_hooks_that_other_repositories_share_are_only_touched_when_that_is_meant
     with pytest.raises(HooksElsewhere, match="--shared-hooks"):
         install_hooks(Git(tree.path))
     assert not elsewhere.exists()
-    assert len(install_hooks(Git(tree.path), is_shared=True)) == 4
+    assert len(install_hooks(Git(tree.path), is_shared=True)) == 5
 
 
 def test_status_tells_what_is_missing(world: World) -> None:
