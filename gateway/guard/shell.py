@@ -60,6 +60,7 @@ class _Reader:
         self._reading = reading
         self._folder = folder  # None: a `cd` before this may have failed
         self._is_folder = is_folder
+        self._began_in = folder  # where the list of && and || began that is being read
         self._is_sure = True  # whether the folder stays what it is after this list of && and ||
         self._before = ""  # the operator before this command
         self._name = ""  # of the program that was read last
@@ -85,6 +86,10 @@ class _Reader:
             self._reading.unseen.append(str(reason))
         if after != "&&" and not self._is_sure:
             self._folder = None
+        if after == "&":
+            self._folder = self._began_in  # the whole list ran in a process of its own
+        if after not in ("&&", "||", "|", "|&"):
+            self._began_in = self._folder
         self._before = after
 
     def _simple(self, command: list[Token], after: str) -> None:

@@ -112,6 +112,7 @@ def test_what_may_hide_a_write_is_not_seen(line: str) -> None:
         ('echo "$(rm x)" > a', ("x", "a")),
         ("cd src && cd .. && rm a", ("a",)),
         ("rm /x/../y", ("/x/../y",)),
+        ("cd src && rm a & rm b", ("src/a", "b")),
     ],
 )
 def test_quotes_comments_and_documents_are_read_as_a_shell_does(line: str, writes: tuple[str, ...]) -> None:
