@@ -176,7 +176,8 @@ def _stated_faults(state: State, leaf: Leaf, case: Admission) -> Faults:
         yield "fact_wrong", f"{name} is not {case.facts[name]}, as the entries before say (37.5)"
     if leaf.value.get("schemes") != case.schemes:
         yield from _scheme_faults(leaf, case)
-    yield from ruling_faults(state, leaf.value.get("rules"), question(leaf, case))
+    asked = None if state.rule_set is None else question(leaf, case)
+    yield from ruling_faults(state, leaf.value.get("rules"), asked)
 
 
 def _scheme_faults(leaf: Leaf, case: Admission) -> Faults:

@@ -55,10 +55,10 @@ def digest_in_force(state: State) -> str:
     return ZERO_HASH if state.rule_set is None else state.rule_set.digest
 
 
-def ruling_faults(state: State, stated: JsonValue, question: Question) -> Faults:
+def ruling_faults(state: State, stated: JsonValue, question: Question | None) -> Faults:
     """Is the member `rules` of an admission by the set in force? Then its engine may be asked whether it is right."""
     rule_set = state.rule_set
-    if rule_set is None or not isinstance(stated, dict):
+    if rule_set is None or question is None or not isinstance(stated, dict):
         if rule_set is not None or stated is not None:
             yield "rules_wrong", "rules are there exactly when a set was loaded before (37.6)"
         return
