@@ -6,7 +6,7 @@ state; what a bench wants to keep it runs once more with `run`.
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from bench.load import agent_key
@@ -86,7 +86,9 @@ def _decide(action: str) -> ActionDecide:
     return decide
 
 
-def times_us(*asked: tuple[Core, SignedRequest], rounds: int) -> list[float]:
+def times_us(
+    *asked: tuple[Core, SignedRequest], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Return the median µs of deciding each request, one after the other in each round: drift meets all alike.
 
     Each is decided once before it is timed, so that no row pays for the caches that a large one before it has emptied.
@@ -95,7 +97,7 @@ def times_us(*asked: tuple[Core, SignedRequest], rounds: int) -> list[float]:
     for _ in range(rounds):
         for times, (core, request) in zip(taken, asked, strict=True):
             core.decide([request])
-            started_s = time.perf_counter()
+            started_s = clock()
             core.decide([request])
-            times.append((time.perf_counter() - started_s) * 1e6)
+            times.append((clock() - started_s) * 1e6)
     return [median(times) for times in taken]

@@ -14,12 +14,14 @@ from gateway.core.intake import RawRequest, Rejection, SignedRequest, intake, is
 from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW
 from gateway.core.state import (
     OPERATORS_KEY,
+    RULES_KEY,
     Agent,
     Counter,
     Lease,
     Operator,
     Parameters,
     Quota,
+    RuleSet,
     Session,
     Ticket,
     agent_key,
@@ -423,6 +425,16 @@ def crowd() -> Live:
 def test_who_asks_for_much_pays_for_it(action: str, members: dict[str, Any], cost: int) -> None:
     """A decision that looks around costs 1 for each 64 names that it has and things that they meet."""
     assert request_cost(crowd(), read(signed(WORKER, action, **members), action)) == cost
+
+
+@pytest.mark.parametrize(("count", "cost", "policed"), [(1, 1, 1), (8, 1, 1), (9, 1, 2), (64, 1, 8)])
+def test_an_admission_pays_for_what_rules_may_have_to_be_asked(count: int, cost: int, policed: int) -> None:
+    members = {"operation": "edit", "argumentsDigest": "0" * 64, "resources": [f"repo:{n}" for n in range(count)]}
+    asked = read(signed(WORKER, "coordination.admit", **members), "coordination.admit")
+    live = crowd()
+    assert request_cost(live, asked) == cost
+    live.apply([(RULES_KEY, RuleSet(1, "0" * 64, "", "shadow", "cedar/x", 9), None)])
+    assert request_cost(live, asked) == policed
 
 
 async def test_the_desk_asks_what_is_filed_now() -> None:
