@@ -429,7 +429,11 @@ def test_who_asks_for_much_pays_for_it(action: str, members: dict[str, Any], cos
 
 @pytest.mark.parametrize(("count", "cost", "policed"), [(1, 1, 1), (8, 1, 1), (9, 1, 2), (64, 1, 8)])
 def test_an_admission_pays_for_what_rules_may_have_to_be_asked(count: int, cost: int, policed: int) -> None:
-    members = {"operation": "edit", "argumentsDigest": "0" * 64, "resources": [f"repo:{n}" for n in range(count)]}
+    members: dict[str, Any] = {
+        "operation": "edit",
+        "argumentsDigest": "0" * 64,
+        "resources": [f"repo:{n}" for n in range(count)],
+    }
     asked = read(signed(WORKER, "coordination.admit", **members), "coordination.admit")
     live = crowd()
     assert request_cost(live, asked) == cost
