@@ -209,7 +209,7 @@ def test_an_operator_lends_to_an_agent_or_to_a_key_elsewhere(
 
 USAGE = [
     (("open", "--ttl", "200h"), "--ttl: 1s to 168h"),
-    (("open", "--may", "everything"), "--may: lease, transfer"),
+    (("open", "--may", "everything"), "--may: some of admit, lease, transfer"),
     (("open", "--resource", "no-scheme"), "scheme:path"),
     (("open", "--parent", "/no/such"), "can't be read"),
     (("open", "--parent", "a", "--own", "b"), "not allowed with"),
