@@ -37,7 +37,8 @@ too long, holiday without outage, holiday twice, holiday too long, clock ahead o
 cosignature, wrong holder named, cycle overlooked, cycle of dead tickets, stampede count off by one, token not by
 formula, old token after a change of mode, old token after a transfer, transfer past a queue, break without
 operator, key entry without root, older key document, key resurrected, epochs interleaved, entry 0 twice, tail cut
-below a held receipt, two leaves of one seq, two leaves by compare, unknown type hides a decision
+below a held receipt, two leaves of one seq, two leaves by compare, unknown type hides a decision,
+approval of another ledger, another fact: trust, rules without an operator, admission under a dead token
 """
 ASKED_FOR = {" ".join(name.split()) for name in _ASKED_FOR.split(",")}
 STORIES = tuple(dict.fromkeys(lie.story for lie in LIES))
