@@ -7,6 +7,7 @@ from typing import Any
 
 import cedarpy
 import pytest
+from prometheus_client import generate_latest
 
 from gateway import ruleroom
 from gateway.app import running
@@ -130,6 +131,7 @@ async def test_an_overflow_denies_although_cedar_allows_and_the_next_is_answered
     assert (leaf["rules"]["decision"], leaf["rules"]["matched"]) == ("error", [])
     check_holds(place, reply)
     assert (await admit(place, mode="read")).status == 200
+    assert b"\ntallystick_rules_errors_total 1.0\n" in generate_latest(place.gateway.metrics.registry)
 
 
 async def test_an_engine_that_raises_denies_and_the_ledger_goes_on(
