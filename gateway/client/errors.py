@@ -495,7 +495,14 @@ class LeaseLost(ClientError):
 
 
 class Fenced(ClientError):
-    """The guard refused: a newer lease of another actor was seen, or the caller didn't prove that the lease is its."""
+    """The guard refused: a newer lease of another actor was seen, or the caller didn't prove that the lease is its.
+
+    `code` says which, for programs; the table is that of gateway/client/guards/refusing.py.
+    """
+
+    def __init__(self, text: str, code: str = "fenced") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def cycle_in(value: JsonObject) -> tuple[Waits, ...]:

@@ -46,6 +46,10 @@ def new_guard(gateway: LocalGateway, path: Path | None = None) -> FenceGuard:
     return FenceGuard(gateway.book.keyring, ORIGIN, path, wall_ms=gateway.clock.wall_ms, busy_ms=1)
 
 
+def executed(guard: FenceGuard, statement: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
+    return guard.memory.connection.execute(statement, values)
+
+
 async def grant_to(gateway: LocalGateway, holder: SigningKey, *names: str, mode: str = "write") -> Grant:
     """Grant the file (or `names`) to `holder`; whoever had it let it run out."""
     gateway.clock.jump(TTL_MS)
@@ -116,9 +120,9 @@ def test_a_newer_token_of_another_process_may_come_between_recording_and_writing
     def begin() -> None:
         if (other := next(turns)) is not None:
             other.check_token_between_trusted_callers([Permit(FILE, "exclusive", "write", "B", 42)], FILE)
-        here._memory.execute("BEGIN IMMEDIATE")
+        here.memory.connection.execute("BEGIN IMMEDIATE")
 
-    monkeypatch.setattr(here, "_begin", begin)
+    monkeypatch.setattr(here.memory, "begin", begin)
     with pytest.raises(Fenced, match="token 41 is older than 42"):
         here.check_token_between_trusted_callers([Permit(FILE, "exclusive", "write", "A", 41)], FILE)
     here.close()
@@ -246,7 +250,7 @@ def test_a_file_that_kept_one_name_of_each_set_is_refused_and_left_alone(gateway
             "class TEXT NOT NULL, mode TEXT NOT NULL, actor TEXT NOT NULL, token INTEGER NOT NULL) STRICT;"
         )
     before = path.read_bytes()
-    with pytest.raises(Fenced, match=r"schema 0, and this guard reads 2: .* begin a new file once the leases"):
+    with pytest.raises(Fenced, match=r"schema 0, and this guard reads 3: .* begin a new file once the leases"):
         new_guard(gateway, path)
     assert path.read_bytes() == before
 
@@ -317,7 +321,7 @@ def test_a_crowd_of_actors_leaves_two_rows_and_forgets_nobody_that_matters(guard
         with pytest.raises(Fenced):
             guard.check_token_between_trusted_callers([Permit(FILE, "exclusive", "write", f"A{late}", late)], FILE)
     guard.check_token_between_trusted_callers([Permit(FILE, "exclusive", "write", "A39", 39)], FILE)
-    assert guard._memory.execute("SELECT count(*) FROM fence").fetchone() == (2,)
+    assert executed(guard, "SELECT count(*) FROM fence").fetchone() == (2,)
 
 
 # -- modes, sub-trees, spellings ---------------------------------------------------------------------------------------
@@ -418,7 +422,7 @@ async def test_a_set_that_is_refused_leaves_no_name_behind(gateway: LocalGateway
     write(guard, BOB, bystander, names[0])
     newest = await grant_to(gateway, ALICE, *names)
     write(guard, ALICE, newest, names[7])
-    with closing(guard._memory.execute("SELECT resource FROM fence WHERE token = ?", (newest.fencing_token,))) as rows:
+    with closing(executed(guard, "SELECT resource FROM fence WHERE token = ?", (newest.fencing_token,))) as rows:
         assert [name for (name,) in rows] == names
 
 
@@ -565,7 +569,7 @@ def test_the_guard_answers_as_one_that_forgets_nothing(guard: FenceGuard, seed: 
             assert is_fenced, lease
         outcomes.append(is_fenced)
     assert set(outcomes) == {True, False}
-    rows = guard._memory.execute("SELECT count(*) FROM fence GROUP BY resource, is_folding, class, mode").fetchall()
+    rows = executed(guard, "SELECT count(*) FROM fence GROUP BY resource, is_folding, class, mode").fetchall()
     assert max(count for (count,) in rows) <= 2
 
 
