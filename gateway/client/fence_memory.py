@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,14 @@ _SCHEMA = (
     "INSERT INTO times VALUES (0, 0)",
     f"PRAGMA user_version = {_VERSION}",
 )
+
+
+WallMs = Callable[[], int]
+
+
+def zero() -> int:
+    """Return a time for what never ends."""
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +97,14 @@ class Permit:
 class Use:
     """Something that may happen once: what it is known by, and when it can't happen any more.
 
-    `shown_ms` is a time of the ledger that is proven to have come; 0 for none.
+    `shown_ms` is a time of the ledger that is proven to have come; 0 for none. `early_ms` is by how much sooner the
+    guard's own clock ends it.
     """
 
     name: str
     ends_ms: int
     shown_ms: int = 0
+    early_ms: int = 0
 
 
 class Memory:
@@ -124,36 +134,37 @@ class Memory:
         self.connection.close()
 
     @contextmanager
-    def admitted(self, permits: Sequence[Permit], use: Use | None = None, now_ms: int = 0) -> Iterator[None]:
+    def admitted(self, permits: Sequence[Permit], use: Use | None = None, wall_ms: WallMs = zero) -> Iterator[None]:
         """One transaction: refuse, or record and use up, all or nothing; then hold the lock while the body works.
 
         What was recorded is durable before the body begins, and stays whatever becomes of the write.
         """
         self.begin()
         with self._begun():
-            self._take(permits, use, now_ms)
+            self._take(permits, use, wall_ms())
         self.begin()
         with self._begun():
-            self._refuse_older(permits)  # another process may have come between the two transactions
+            self._look_again(permits, use, wall_ms())
             yield
 
     @asynccontextmanager
     async def admitted_in_turn(
-        self, permits: Sequence[Permit], use: Use | None, now_ms: int, wait_ms: int
+        self, permits: Sequence[Permit], use: Use | None, wall_ms: WallMs, wait_ms: int
     ) -> AsyncIterator[None]:
         """As `admitted`, for the tasks of one event loop, which are let in one after the other and never block it."""
         ends_s = time.monotonic() + wait_ms / 1000
         try:
-            await asyncio.wait_for(self.turn.acquire(), wait_ms / 1000)
+            async with asyncio.timeout(wait_ms / 1000):
+                await self.turn.acquire()
         except TimeoutError as error:
             raise Fenced("the guard is busy with another write; try again", "busy") from error
         try:
             await self._begin_soon(ends_s)
             with self._begun():
-                self._take(permits, use, now_ms)
+                self._take(permits, use, wall_ms())
             await self._begin_soon(max(ends_s, time.monotonic() + wait_ms / 1000))
             with self._begun():
-                self._refuse_older(permits)
+                self._look_again(permits, use, wall_ms())
                 yield
         finally:
             self.turn.release()
@@ -193,8 +204,15 @@ class Memory:
         if use is not None:
             self._use_up(use, now_ms)
 
+    def _look_again(self, permits: Sequence[Permit], use: Use | None, now_ms: int) -> None:
+        """Another process may have come between the two transactions, and time has passed while it was there."""
+        self._refuse_older(permits)
+        if use is not None:
+            _check_time(use, now_ms)
+
     def _use_up(self, use: Use, now_ms: int) -> None:
         """Refuse what was used, may have been, or is over by the ledger's own time; else remember it as used."""
+        _check_time(use, now_ms)
         shown_ms, forgotten_ms = self.connection.execute("SELECT shown_ms, forgotten_ms FROM times").fetchone()
         if use.ends_ms <= shown_ms:
             raise Fenced(f"{use.name} is over: the guard has seen a later entry of the ledger", "expired")
@@ -267,6 +285,11 @@ class Memory:
                 self.connection.execute("INSERT INTO pinned VALUES (?)", (ledger,))
             (pinned,) = self.connection.execute("SELECT ledger FROM pinned").fetchone()
             check_pinned(pinned, ledger)
+
+
+def _check_time(use: Use, now_ms: int) -> None:
+    if use.ends_ms <= now_ms + use.early_ms:
+        raise Fenced(f"{use.name} is over, or nearly; ask for another", "expired")
 
 
 def check_covered(permits: Sequence[Permit], resources: Sequence[str], what: str) -> None:

@@ -39,6 +39,7 @@ class Draft:
     anchor: str
     body: bytes | None = None
     idempotency_key: str | None = None
+    content_type: str = CONTENT_TYPE  # the gateway takes no other; a guarded service may
 
 
 def new_nonce() -> str:
@@ -74,7 +75,7 @@ def _fields(draft: Draft) -> dict[str, str]:
         return {"tallystick-anchor": draft.anchor}
     assert draft.idempotency_key is not None, "a request with a body has an idempotency key"
     return {
-        "content-type": CONTENT_TYPE,
+        "content-type": draft.content_type,
         "content-digest": content_digest(draft.body),
         "idempotency-key": f'"{draft.idempotency_key}"',
         "tallystick-anchor": draft.anchor,
