@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,8 @@ def test_what_comes_back_from_other_processes_is_enough_to_find_it(
     )
     for lie in LIES[::STEP]:
         telling, place, keyring = told(lie)
-        report = check_ledger(written(tmp_path / "ledger", telling.leaves(), telling.log_keys), keyring, telling.held)
+        ledger = written(tmp_path / "ledger", telling.leaves(), telling.log_keys)
+        report = check_ledger(ledger, keyring, telling.held, has_rules=lie.has_rules)
         assert found(report)[0] == (None if place < 0 else place, lie.code), lie.name
         assert report.exit_code == lie.exit_code
 
@@ -54,9 +56,10 @@ def test_an_audit_that_stood_right_before_the_lie_finds_it_when_it_goes_on(tmp_p
         telling, place, keyring = told(lie)
         leaves, folder = telling.leaves(), tmp_path / str(number)
         before = written(tmp_path / "before", leaves[: max(place, 0)], [maker.LOG])
-        if place < 1 or check_ledger(before, keyring, folder=folder).exit_code:
+        how: Any = {"folder": folder, "has_rules": lie.has_rules}
+        if place < 1 or check_ledger(before, keyring, **how).exit_code:
             continue  # in the middle of a batch, say, no checkpoint is signed
-        report = check_ledger(written(tmp_path / "ledger", leaves, telling.log_keys), keyring, folder=folder)
+        report = check_ledger(written(tmp_path / "ledger", leaves, telling.log_keys), keyring, **how)
         assert report.facts["start"] == place, lie.name
         assert found(report)[0] == (place, lie.code), lie.name
         assert report.exit_code == lie.exit_code

@@ -102,7 +102,8 @@ def world(
             is_real=False, is_replicated=False, is_past_desk=True, is_rated=False, offsets_ms=(0, 0), think_ms=100,
             set_max=1, ttl_ms=(1_000, 3_000), nest_share=0.0, give_up_ms=20_000, modes=("write",), batch_max=256,
             agents=("ann", "bob", "cyd", "dee"), duration_ms=30_000, requests_max=150, operators=("op",),
-            session_share=0.0, scope_share=0.0, batch_share=0.0, commands_max=6, trial_names=0, is_custodial=False,
+            session_share=0.0, scope_share=0.0, batch_share=0.0, admit_share=0.0, is_policed=False, commands_max=6,
+            trial_names=0, is_custodial=False,
             lives_ms=(600_000,), due_max=256, is_rotating=False, promised=(), witnesses=0, liars=0,
             witness_offsets_ms=(0, 0, 0), witness_entry_ms=1_000,
         ).but(**changes)  # fmt: skip
