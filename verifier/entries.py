@@ -488,12 +488,27 @@ def may_wait(names: Collection[JsonValue] | Collection[str]) -> bool:
 
 
 def may_admit(names: Collection[JsonValue] | Collection[str]) -> bool:
-    """Say whether these names are few enough for one admission."""
-    return len(names) <= ADMIT_RESOURCES_MAX
+    """Say whether these names are few enough for one admission, and objects all: what a sub-tree holds would be
+    admitted without a rule about it having been asked."""
+    return len(names) <= ADMIT_RESOURCES_MAX and all(map(_is_object, names))
+
+
+def _is_object(name: JsonValue) -> bool:
+    return type(name) is str and not name.endswith("**")
 
 
 def _explain_resource(value: JsonValue) -> str | None:
     return resource_hint(value) if type(value) is str else None
+
+
+def _explain_object(value: JsonValue) -> str | None:
+    hint = _explain_resource(value)
+    return hint or (None if _is_object(value) else "an admission names objects, no sub-tree; name what will be touched")
+
+
+def _explain_objects(value: JsonValue) -> str | None:
+    trees = [] if type(value) is not list else [index for index, name in enumerate(value) if not _is_object(name)]
+    return _explain_resources(value) or (f"name {trees[0]}: {_explain_object('s:**')}" if trees else None)
 
 
 def _explain_resources(value: JsonValue) -> str | None:
@@ -720,6 +735,13 @@ _RESOURCES_SCHEMA: JsonObject = {
     "maxItems": RESOURCES_MAX,
     "uniqueItems": True,
 }
+OBJECT = Kind(
+    "object",
+    lambda value: _is_resource(value) and _is_object(value),
+    f"{RESOURCE.bound}, no sub-tree",
+    {**RESOURCE.schema, "not": {"pattern": r"\*\*$"}},
+    _explain_object,
+)
 _RESOURCES_BOUND = (
     f"1 to {RESOURCES_MAX} different resources of at most {SCHEMES_MAX} schemes, together at most"
     f" {RESOURCES_BYTES_MAX:,} bytes"
@@ -735,27 +757,36 @@ WAIT_RESOURCES = Kind(
     {**_RESOURCES_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
     _explain_resources,
 )
-ASK_RESOURCES = Kind(
-    "few resources",
-    lambda value: _are_resources(value) and isinstance(value, list) and may_wait(value),
-    f"1 to {WAIT_RESOURCES_MAX} different resources, together at most {WAIT_RESOURCES_BYTES_MAX:,} bytes",
-    {**_RESOURCES_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
-    _explain_resources,
+_OBJECTS_SCHEMA: JsonObject = {**_RESOURCES_SCHEMA, "items": OBJECT.schema}
+_FEW_OBJECTS = f"1 to {WAIT_RESOURCES_MAX} different objects, together at most {WAIT_RESOURCES_BYTES_MAX:,} bytes"
+ASK_BODY_RESOURCES = Kind(
+    "few objects",
+    lambda value: _are_resources(value) and isinstance(value, list) and may_wait(value) and may_admit(value),
+    _FEW_OBJECTS,
+    {**_OBJECTS_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
+    _explain_objects,
 )
-_ADMIT_BOUND = _RESOURCES_BOUND.replace(f"1 to {RESOURCES_MAX}", f"1 to {ADMIT_RESOURCES_MAX}")
+ASK_RESOURCES = Kind(
+    "few sorted objects",
+    lambda value: _are_sorted_resources(value) and isinstance(value, list) and may_wait(value) and may_admit(value),
+    _FEW_OBJECTS + ", sorted",
+    {**_OBJECTS_SCHEMA, "maxItems": WAIT_RESOURCES_MAX},
+    _explain_objects,
+)
+_OBJECTS = _RESOURCES_BOUND.replace(f"1 to {RESOURCES_MAX} different resources", f"1 to {ADMIT_RESOURCES_MAX} objects")
 ADMIT_BODY_RESOURCES = Kind(
-    "resources of an admission",
+    "objects",
     lambda value: _are_resources(value) and isinstance(value, list) and may_admit(value),
-    _ADMIT_BOUND,
-    {**_RESOURCES_SCHEMA, "maxItems": ADMIT_RESOURCES_MAX},
-    _explain_resources,
+    _OBJECTS,
+    {**_OBJECTS_SCHEMA, "maxItems": ADMIT_RESOURCES_MAX},
+    _explain_objects,
 )
 ADMIT_RESOURCES = Kind(
-    "sorted resources of an admission",
+    "sorted objects",
     lambda value: _are_sorted_resources(value) and isinstance(value, list) and may_admit(value),
-    _ADMIT_BOUND + ", sorted",
-    {**_RESOURCES_SCHEMA, "maxItems": ADMIT_RESOURCES_MAX},
-    _explain_resources,
+    _OBJECTS + ", sorted",
+    {**_OBJECTS_SCHEMA, "maxItems": ADMIT_RESOURCES_MAX},
+    _explain_objects,
 )
 SCOPE = Kind(
     "scope",
@@ -1071,7 +1102,7 @@ _BODIES_IN_BATCH: Mapping[str, tuple[Member, ...]] = {
     "lease.release": (*_RESOURCE_OR_RESOURCES, Member("leaseId", LEASE_ID, False), _REASON_DIGEST),
     "coordination.admit": (
         Member("operation", OPERATION),
-        Member("resource", RESOURCE, False),
+        Member("resource", OBJECT, False),
         Member("resources", ADMIT_BODY_RESOURCES, False),
         Member("mode", MODE, False),
         Member("argumentsDigest", HASH),
@@ -1192,8 +1223,8 @@ ACTION_BODIES: Mapping[str, tuple[Member, ...]] = MappingProxyType(
         "approval.ask": (
             *_TO_WHOM,
             Member("operation", OPERATION),
-            Member("resource", RESOURCE, False),
-            Member("resources", ASK_RESOURCES, False),
+            Member("resource", OBJECT, False),
+            Member("resources", ASK_BODY_RESOURCES, False),
             Member("mode", MODE, False),
             Member("argumentsDigest", HASH),
             Member("cost", COST, False),
@@ -1417,7 +1448,7 @@ _DONE = (
     Member("argumentsDigest", HASH),
     Member("cost", COST),
 )
-_ASKED_FOR = tuple(Member("resources", WAIT_RESOURCES) if m.name == "resources" else m for m in _DONE)
+_ASKED_FOR = tuple(Member("resources", ASK_RESOURCES) if m.name == "resources" else m for m in _DONE)
 _FENCE = (Member("leaseId", LEASE_ID, False), Member("fencingToken", TOKEN, False))
 _ASK = (Member("askId", ASK_ID), Member("askSeq", SEQ))
 _RULES = (Member("rulesVersion", RULES_VERSION_NUMBER), Member("rulesMode", RULES_MODE))

@@ -120,8 +120,8 @@ class Sequencer:
     """Owns one store. `start`, then any number of `submit`s, then `stop`.
 
     `genesis` is the leaf hash of entry 0 and `parameters` what it states. `is_clock_accepted` is an operator's word
-    that the wall clock may be behind the ledger. Without `sweeps` somebody else calls `tick` (tests do). `evaluate` answers
-    for rule sets; without it nothing is admitted while one is in force.
+    that the wall clock may be behind the ledger. Without `sweeps` somebody else calls `tick` (tests do). `evaluate`
+    answers for rule sets; without it nothing is admitted while one is in force.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ from verifier.entries import (
     FACTS,
     HASH,
     MODES,
+    OBJECT,
     OPERATION,
-    RESOURCE,
     TIME_MS,
     Kind,
     scheme_of,
@@ -51,7 +51,7 @@ _USUAL_FACTS: Mapping[str, JsonValue] = {
 _KINDS: Mapping[str, Kind] = {
     **{fact.name: fact.kind for fact in FACTS},
     **dict.fromkeys(("schemeCountMinute", "schemeCountDay", "schemeCostDay"), COUNT),
-    "operation": OPERATION, "resource": RESOURCE, "argumentsDigest": HASH, "cost": COST, "agent": DID, "operator": DID,
+    "operation": OPERATION, "resource": OBJECT, "argumentsDigest": HASH, "cost": COST, "agent": DID, "operator": DID,
     "class": CLASS, "timeMs": TIME_MS,
 }  # fmt: skip
 _EXPECTED = ("case", "expect", "matched", "obligations")

@@ -89,7 +89,10 @@ def _resource_fault(name: str, is_in: bool) -> str | None:
     hint = resource_hint(name)
     if hint is not None:
         return f'Resource::"{name}" is no name: {hint}'
-    if is_in and not name.endswith("/**") and not name.endswith(":**"):
+    is_tree = name.endswith(("/**", ":**"))
+    if is_tree and not is_in:
+        return f'no admission is for all of Resource::"{name}": write `in` instead of ==, for each name in it'
+    if is_in and not is_tree:
         return f'`in` Resource::"{name}" is that one name alone: write == instead, or "{name}/**" for all below it too'
     return None
 

@@ -207,7 +207,8 @@ def test_an_offer_goes_to_who_waits_for_a_word_of_those_behind() -> None:
 
 # -- the core and the auditor, whatever comes
 
-NAMES = ("db:x", "db:y", "repo:z", "db:**")
+OBJECTS = ("db:x", "db:y", "repo:z")
+NAMES = (*OBJECTS, "db:**")
 MEN = ("A", "B", "X", "Y", "Z", "S1")
 
 
@@ -258,7 +259,7 @@ class Game:
         others = [one for one in ("A", "B", "X", "Y", "Z", "op2", "op3") if one != name]
         of = self.dice.sample(others, self.dice.randint(1, 3))
         quorum = self.dice.randint(1, min(2, len(of)))
-        return plead(name, self.dice.choice(NAMES), of=of, quorum=quorum, giveUpMs=self.dice.choice((4_000, 60_000)))
+        return plead(name, self.dice.choice(OBJECTS), of=of, quorum=quorum, giveUpMs=self.dice.choice((4_000, 60_000)))
 
     def answer(self) -> Ask:
         ask_id = self.dice.choice(self.asks[-6:])

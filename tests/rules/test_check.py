@@ -42,6 +42,8 @@ SENTENCES = [
      "doubled, first or last /"),
     ('resource in Resource::"repo:app/*"', 'Resource::"repo:app/*" is no name: * stands only as the last segment **, '
      "which means the whole sub-tree"),
+    ('resource == Resource::"repo:app/**"', 'no admission is for all of Resource::"repo:app/**": write `in` '
+     "instead of ==, for each name in it"),
     ('resource in Resource::"repo:app"', '`in` Resource::"repo:app" is that one name alone: write == instead, or '
      '"repo:app/**" for all below it too'),
     ('principal == Agent::"bob"', 'Agent::"bob" is nobody: agents are named by their did:key:z…'),

@@ -118,6 +118,8 @@ MALFORMED: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"fencingToken": 1}, "member_conflict", ("leaseId", "fencingToken")),
     ({"leaseId": "1", "fencingToken": 1}, "member_invalid", ("leaseId", "L42")),
     ({"resource": None}, "member_conflict", ("resource", "exactly one")),
+    ({"resource": "lock:a/**"}, "member_invalid", ("resource", "sub-tree")),
+    ({"resource": None, "resources": ["lock:a", "lock:b/**"]}, "member_invalid", ("name 1", "sub-tree")),
     ({"resource": None, "resources": [f"lock:a/{n}" for n in range(65)]}, "member_invalid", ("resources", "64")),
     ({"approvals": []}, "member_invalid", ("approvals", "1 to 4")),
     ({"tool": "deploy"}, "member_unknown", ("tool",)),

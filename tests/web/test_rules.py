@@ -155,7 +155,7 @@ async def test_an_engine_that_raises_denies_and_the_ledger_goes_on(
 
 
 async def test_what_is_hostile_in_names_is_a_value(place: World) -> None:
-    name = "repo:app/a'b;--|(x){y},$z&/**"
+    name = "repo:app/a'b;--|(x){y},$z&/x"
     await loaded(place, ALL + policy("forbid", f'resource == Resource::"{name}"', name="just-that"))
     reply = await admit(place, resource=name, mode="read")
     assert reply.json["matched"] == ["just-that"]

@@ -68,7 +68,8 @@ function areResources(value) {
 const areSorted = (value) => areResources(value) && equal(value, sorted(value));
 const mayWait = (names) =>
   names.length <= LIMITS.WAIT_RESOURCES_MAX && bytesOf(names) <= LIMITS.WAIT_RESOURCES_BYTES_MAX;
-const mayAdmit = (names) => names.length <= LIMITS.ADMIT_RESOURCES_MAX;
+const isOneObject = (name) => isResource(name) && !name.endsWith("**");
+const mayAdmit = (names) => names.length <= LIMITS.ADMIT_RESOURCES_MAX && names.every(isOneObject);
 const areFew = (names) => names.length <= LIMITS.SCOPE_RESOURCES_MAX && bytesOf(names) <= LIMITS.SCOPE_BYTES_MAX;
 const isDid = (value) => typeof value === "string" && decodeDid(value) !== null;
 const jsonBytes = (text) => utf8(JSON.stringify(text)).length;
@@ -103,9 +104,11 @@ const CODED = {
   "sorted resources": areSorted,
   "few sorted resources": (value) => areSorted(value) && mayWait(value),
   scope: (value) => areSorted(value) && areFew(value),
-  "few resources": (value) => areResources(value) && mayWait(value),
-  "resources of an admission": (value) => areResources(value) && mayAdmit(value),
-  "sorted resources of an admission": (value) => areSorted(value) && mayAdmit(value),
+  object: isOneObject,
+  "few objects": (value) => areResources(value) && mayWait(value) && mayAdmit(value),
+  "few sorted objects": (value) => areSorted(value) && mayWait(value) && mayAdmit(value),
+  objects: (value) => areResources(value) && mayAdmit(value),
+  "sorted objects": (value) => areSorted(value) && mayAdmit(value),
   schemes: (rows) => areSortedBy(rows, TABLE.rows.scheme, LIMITS.SCHEMES_MAX, "name"),
   "counted schemes": (rows) => areSortedBy(rows, TABLE.rows.counted, LIMITS.SCHEMES_MAX, "name"),
   "approvals used": (rows) => areSortedBy(rows, TABLE.rows.approved, LIMITS.APPROVALS_MAX, "operator"),
