@@ -18,6 +18,7 @@ from gateway.mcp.tools import TOOLS, Tool
 from gateway.web.problem import ROWS
 from tests.guard import shell_table
 from tests.house import example
+from tests.stories import pages
 from verifier.entries import (
     ACTION_BODIES,
     COMMAND_MEMBERS,
@@ -34,6 +35,7 @@ from verifier.verdict import VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs/example"
+STORIES = ROOT / "docs/stories"
 DOCUMENTS = ("docs/protocol.md", "docs/settings.md", "docs/mcp.md", "docs/guards.md")
 _BLOCK = re.compile(r"(<!-- generated: ([a-z]+) -->\n)(.*?)(<!-- end generated -->)", re.DOTALL)
 _RETRY = {"never": "never", "same_request": "same request", "new_request": "new request"}
@@ -205,11 +207,13 @@ def write(path: Path, after: bytes) -> None:
 
 
 def main() -> int:
-    """Write the documents and the files of the example; say which changed."""
+    """Write the documents and the files of the example and the stories; say which changed."""
     for name in DOCUMENTS:
         write(ROOT / name, rendered((ROOT / name).read_text("utf-8")).encode("utf-8"))
     for name, content in example.files().items():
         write(EXAMPLE / name, content)
+    for name, content in pages.files().items():
+        write(STORIES / name, content)
     return 0
 
 
