@@ -37,9 +37,9 @@ async def tell(stage: Stage) -> tuple[Teller, str]:
 
         TABLE
 
-        {len(CROWD) - 1} agents asked {len(rows)} times each and got nothing: {(len(CROWD) - 1) * len(rows)} refusals. In line
-        it took one request to get a ticket and one to take the turn, and each was served in the moment in which the one
-        before gave back, in the order in which they had come. That is the cure: `--wait`, not a loop.
+        {len(CROWD) - 1} agents asked {len(rows)} times each and got nothing: {(len(CROWD) - 1) * len(rows)} refusals.
+        In line it took one request to get a ticket and one to take the turn, and each was served in the moment in which
+        the one before gave back, in the order in which they had come. That is the cure: `--wait`, not a loop.
         """,
         "last-refused",
     ).replace("TABLE", _table(rows))
