@@ -30,7 +30,7 @@ def keyring() -> Keyring:
 
 
 def test_the_pages_and_receipts_are_those_of_a_run_today() -> None:
-    """Scenarios 3, 11, 35, 47, L1, L3, L48: the whole ledger was audited when they were made."""
+    """Scenarios 3, 11, 35, L1, L48: the whole ledger was audited when they were made."""
     kept = {path.relative_to(STORIES).as_posix(): path.read_bytes() for path in STORIES.rglob("*") if path.is_file()}
     assert kept.keys() == build().files.keys()
     assert [name for name, data in kept.items() if build().files[name] != data] == [], "run `make docs`"
