@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from gateway.core import admission, lease, refusal
 from gateway.core.intake import SignedRequest, commands_of
 from gateway.core.outcome import ActionDecide, Context, Decision, granted, refused
-from gateway.core.state import Draft
+from gateway.core.state import TOKEN_KEY, Draft, counter_at
 from verifier.entries import HELD_MEMBERS, Told
 from verifier.wire import JsonObject
 
@@ -28,6 +29,13 @@ DECIDES: Mapping[str, ActionDecide] = MappingProxyType(
 )
 
 
+class Last(NamedTuple):
+    """The highest numbers that stand when a batch is undone: of an entry, of a token."""
+
+    seq: int
+    token: int
+
+
 def submit(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     """Decide the commands in order. The header's number is that of `context`; theirs follow it."""
     mark, parts = draft.savepoint(), []
@@ -38,23 +46,26 @@ def submit(draft: Draft, request: SignedRequest, context: Context) -> Decision:
         part = decide_safely(draft, command, DECIDES[command.action], context._replace(seq=context.seq + 1 + index))
         if is_atomic and part.is_refusal:
             draft.rollback(mark)
-            return _refused(said | {"action": command.action, "index": index}, part, context.seq)
+            last = Last(context.seq, counter_at(draft, TOKEN_KEY))
+            return _refused(said | {"action": command.action, "index": index}, part, last)
         parts.append(part)
     return granted("batch.received", said | request.repeat("isBare"))._replace(parts=tuple(parts))
 
 
-def _refused(said: JsonObject, part: Decision, seq: int) -> Decision:
+def _refused(said: JsonObject, part: Decision, last: Last) -> Decision:
     """Return the one entry of a batch that is refused as a whole, with what explains the refusal of its command.
 
-    An end of a lease by an earlier command is undone with it, so there is no entry to be cited.
+    An end of a lease by an earlier command is undone with it, so there is no entry to be cited; a lease that one
+    acquired as well, and its token will be another's.
     """
     row = refusal.BY_NAME[str(part.members["error"])]
     explains = HELD_MEMBERS.get(row.name, Told(()))
     names = (*explains.always, *explains.perhaps)
     told: JsonObject = {name: part.members[name] for name in names if name in part.members}
-    ended = told.get("endedSeq")
-    if isinstance(ended, int) and ended > seq:
-        del told["endedSeq"]
+    for name, highest in (("endedSeq", last.seq), ("currentToken", last.token)):
+        number = told.get(name)
+        if isinstance(number, int) and number > highest:
+            del told[name]
     return refused("batch.refused", row, said | told)._replace(status=part.status, fault=part.fault)
 
 

@@ -499,6 +499,18 @@ def test_a_denial_that_refuses_a_batch_is_forbidden_whatever_its_row_says_elsewh
     assert (leaf.text("error"), status_of(leaf.value), BY_NAME["lease_unknown"].status) == ("lease_unknown", 403, 404)
 
 
+def test_a_refused_batch_tells_no_token_that_was_undone_with_it() -> None:
+    """It would be the next holder's, and the receipt of somebody else's."""
+    one = Court()
+    over = one.fence("A", "repo:x", ttlMs=5_000)
+    one.later(5_000)
+    leaf = one.say(batch("A", acquire("A", "repo:x"), admit("A", "repo:x", lease=over), isAtomic=True))
+    assert (leaf.text("error"), leaf.number("endedSeq"), "currentToken" in leaf.value) == ("stale_fence", 8, False)
+    stands = one.fence("A", "repo:x")
+    leaf = one.say(batch("A", acquire("A", "repo:y"), admit("A", "repo:x", lease=over), isAtomic=True))
+    assert leaf.number("currentToken") == stands[1]
+
+
 # -- beside the receipt ---
 
 

@@ -45,7 +45,7 @@ def batch_refused_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
     if entry.asked is None or leaf.text("error") == "decision_failed":  # no body to be read; nobody can tell
         return
     commands = _commands(leaf, entry, entry.asked)
-    stage = _Stage(state, leaf)
+    stage, token = _Stage(state, leaf), state.token
     try:
         for command in commands[: leaf.number("index")]:
             wanted = _wanted(state, command, "")
@@ -57,7 +57,7 @@ def batch_refused_faults(state: State, leaf: Leaf, entry: Judged) -> Faults:
             failed = commands[leaf.number("index")]
             told = {name: leaf.value[name] for name in TOLD if name in leaf.value}
             said = failed.leaf._replace(value={**failed.leaf.value, **told})
-            yield from told_faults(state, said, _undone(_wanted(state, failed, leaf.text("error")), leaf))
+            yield from told_faults(state, said, _undone(_wanted(state, failed, leaf.text("error")), leaf.seq, token))
     finally:
         stage.undo()
 
@@ -72,11 +72,13 @@ def _wanted(state: State, command: Command, error: str) -> object:
     return Refused(error) if is_by_rules else wanted
 
 
-def _undone(wanted: object, leaf: Leaf) -> object:
-    """Return what is called for: the end of a lease by a command of the batch itself is undone, and nothing to cite."""
+def _undone(wanted: object, seq: int, token: int) -> object:
+    """Return what is called for: what a command of the batch itself ended or acquired is undone, and not told. `token`
+    is the last one before the batch."""
     if not isinstance(wanted, Refused):
         return wanted
-    told = {name: told for name, told in wanted.told.items() if name != "endedSeq" or told in range(leaf.seq)}
+    stands = {"endedSeq": range(seq), "currentToken": range(token + 1)}
+    told = {name: told for name, told in wanted.told.items() if name not in stands or told in stands[name]}
     return wanted._replace(told=told)
 
 
