@@ -6,7 +6,7 @@ about this very act, under its rules, and said yes. It belongs to whoever owns t
     guard = AdmissionGuard(keyring, "gateway.example/main", path)       # pinned to one ledger
     challenge = guard.challenge()                                       # to the agent
     answer = answer_admission(key, challenge, receipt)                  # by the agent
-    act = Act("file.write", ("repo:app/a.py",))                         # what the service is about to do
+    act = Deed("file.write", ("repo:app/a.py",))                         # what the service is about to do
     with guard.permit(receipt, Answer(challenge, answer), act, content):
         write(content)                                                  # never twice for one admission
 
@@ -51,7 +51,7 @@ _IRREVERSIBLE = "irreversible"
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class Deed:
     """What a service is about to do: the operation and mode as admitted, and every object that is touched."""
 
     operation: str
@@ -109,7 +109,7 @@ class AdmissionGuard(Guard):
         self,
         receipt: bytes,
         proof: Answer | SignedWrite,
-        act: Act,
+        act: Deed,
         content: bytes | None = None,
         *,
         digest: str | None = None,
@@ -128,7 +128,7 @@ class AdmissionGuard(Guard):
         with self.memory.admitted(judged.permits, judged.use, self.wall_ms):
             yield verified
 
-    def judge(self, verified: VerifiedReceipt, act: Act, arguments_digest: str) -> Judged:
+    def judge(self, verified: VerifiedReceipt, act: Deed, arguments_digest: str) -> Judged:
         """Return what a verified receipt of this ledger allows now, if that is this act; Fenced says why not.
 
         Who shows it, and whether it was used before, is not looked at here.
@@ -155,7 +155,7 @@ class AdmissionGuard(Guard):
             message = _message("act", arguments_digest, receipt)
         self._check_signed(verified, message, proof.signature)
 
-    def _check_act(self, leaf: Leaf, act: Act, permits: tuple[Permit, ...], arguments_digest: str) -> None:
+    def _check_act(self, leaf: Leaf, act: Deed, permits: tuple[Permit, ...], arguments_digest: str) -> None:
         if (leaf.text("operation"), leaf.text("mode")) != (act.operation, act.mode):
             admitted = f"{leaf.text('operation')} in mode {leaf.text('mode')}"
             text = f"entry {leaf.seq} admits {admitted}, and this is {act.operation} in mode {act.mode}"

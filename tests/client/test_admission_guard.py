@@ -19,7 +19,7 @@ import pytest
 
 from gateway.client import approval
 from gateway.client.admission import Admission
-from gateway.client.admission_guard import EARLY_MS, Act, AdmissionGuard, answer_admission, sign_act
+from gateway.client.admission_guard import EARLY_MS, AdmissionGuard, Deed, answer_admission, sign_act
 from gateway.client.errors import AnswerRefused, Fenced, FenceStale
 from gateway.client.fence import Answer, FenceGuard, SignedWrite, answer_challenge, sign_write
 from gateway.client.fence_memory import KEPT_MS, Memory
@@ -41,7 +41,7 @@ from verifier.proof import Proof, encode_proof
 from verifier.wire import JsonObject, encode_canonical, parse_json
 
 DOES = b"the new content"
-WRITE = Act("file.write", (FILE,))
+WRITE = Deed("file.write", (FILE,))
 LEASES = "/api/v1/acp/coordination/leases?holder=me"
 RULES: JsonObject = {
     "version": 3, "digest": "ab" * 32, "mode": "enforce", "engine": "cedar/4.12.0", "decision": "allow",
@@ -84,7 +84,7 @@ def use(
     guard: AdmissionGuard,
     admission: Admission | bytes,
     holder: SigningKey = ALICE,
-    act: Act = WRITE,
+    act: Deed = WRITE,
     content: bytes = DOES,
     proof: Answer | SignedWrite | None = None,
 ) -> str:
@@ -147,7 +147,7 @@ async def test_two_guards_on_one_file_let_it_through_once(gateway: LocalGateway,
 _VICTIM = """
 import os, signal, sys
 from pathlib import Path
-from gateway.client.admission_guard import Act, AdmissionGuard
+from gateway.client.admission_guard import Deed, AdmissionGuard
 from gateway.client.fence import SignedWrite
 from verifier.keyring import open_keyring
 folder, now_ms, how = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -155,7 +155,7 @@ keyring = open_keyring(root=(folder / "root").read_text(), document=(folder / "k
 guard = AdmissionGuard(keyring, "gateway.example/main", folder / "guard.sqlite3", rules="any", wall_ms=lambda: now_ms)
 content = (folder / "content").read_bytes()
 proof = SignedWrite(b"", (folder / "signature").read_bytes())
-with guard.permit((folder / "receipt").read_bytes(), proof, Act("file.write", ("repo:app/src/a.py",)), content):
+with guard.permit((folder / "receipt").read_bytes(), proof, Deed("file.write", ("repo:app/src/a.py",)), content):
     (folder / "written").open("ab").write(content)
     if how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -204,17 +204,17 @@ async def test_only_this_very_content(gateway: LocalGateway, guard: AdmissionGua
 @pytest.mark.parametrize(
     "act",
     [
-        Act("file.delete", (FILE,)),
-        Act("file.write", (FILE,), "delete"),
-        Act("file.write", (FILE,), "append"),
-        Act("file.write", ("repo:app/src/b.py",)),
-        Act("file.write", (FILE, "repo:app/src/b.py")),
-        Act("file.write", ("repo:app/src/**",)),
-        Act("file.write", ("REPO:app/src/a.py".lower().replace("a.py", "A.py"),)),
-        Act("file.write", ()),
+        Deed("file.delete", (FILE,)),
+        Deed("file.write", (FILE,), "delete"),
+        Deed("file.write", (FILE,), "append"),
+        Deed("file.write", ("repo:app/src/b.py",)),
+        Deed("file.write", (FILE, "repo:app/src/b.py")),
+        Deed("file.write", ("repo:app/src/**",)),
+        Deed("file.write", ("REPO:app/src/a.py".lower().replace("a.py", "A.py"),)),
+        Deed("file.write", ()),
     ],
 )
-async def test_only_this_operation_mode_and_names(gateway: LocalGateway, guard: AdmissionGuard, act: Act) -> None:
+async def test_only_this_operation_mode_and_names(gateway: LocalGateway, guard: AdmissionGuard, act: Deed) -> None:
     refused("other_act", guard, await admitted(gateway), act=act)
 
 
@@ -223,7 +223,7 @@ async def test_of_several_names_some_may_be_touched_and_case_folds_as_the_entry_
 ) -> None:
     gateway.desk.folding.add("repo")
     admission = await admitted(gateway, ALICE, FILE, "repo:app/src/b.py")
-    use(guard, admission, act=Act("file.write", ("repo:APP/src/B.py",)))
+    use(guard, admission, act=Deed("file.write", ("repo:APP/src/B.py",)))
 
 
 async def test_a_lease_is_no_admission_and_neither_is_a_denial(gateway: LocalGateway, guard: AdmissionGuard) -> None:
@@ -406,7 +406,7 @@ async def test_what_is_read_without_a_lease_is_compared_by_its_time_and_recorded
     gateway: LocalGateway, guard: AdmissionGuard
 ) -> None:
     gateway.clock.jump(300_000)
-    read = Act("file.write", (FILE,), "read")
+    read = Deed("file.write", (FILE,), "read")
     async with gateway.agent(ALICE) as agent:
         first = await agent.admit("file.write", FILE, mode="read", arguments=DOES)
         second = await agent.admit("file.write", FILE, mode="read", arguments=DOES)

@@ -11,10 +11,10 @@ Source: docs/protocol.md 41.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from aiohttp.streams import StreamReader
+from aiohttp.typedefs import Handler, Middleware
 
 from gateway.client.errors import AnswerRefused, Fenced
 from gateway.client.guards.door import Door, Knock, Passed
@@ -22,10 +22,9 @@ from gateway.client.guards.refusing import problem
 from gateway.client.guards.request import Call
 
 PASSED = web.RequestKey("tallystick.passed", Passed)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def guard_middleware(door: Door) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def guard_middleware(door: Door) -> Middleware:
     """Return the middleware; put it behind those that must see refused requests too."""
 
     @web.middleware
@@ -52,6 +51,9 @@ async def _passed(door: Door, knock: Knock, request: web.Request, handler: Handl
 
 async def _body(door: Door, request: web.Request) -> bytes:
     """Return the body, read once, within its bounds of size and time."""
+    if request._read_bytes is not None:  # by a middleware before this one
+        door.check_size(len(request._read_bytes))
+        return request._read_bytes
     body = bytearray()
     limit = asyncio.timeout(door.body_ms / 1_000)
     try:
@@ -72,7 +74,7 @@ def _put_back(request: web.Request, body: bytes) -> None:
     if body:
         stream.feed_data(body)
     stream.feed_eof()
-    request._payload = stream
+    request._payload = request._cache["content"] = stream
 
 
 def _call(request: web.Request) -> Call:

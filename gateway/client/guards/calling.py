@@ -27,6 +27,8 @@ from gateway.client.holdings import Tokened
 from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
 from verifier.policy import Policy
 from verifier.receipt import check_receipt
+from verifier.request import is_path, is_query
+from verifier.wire import Malformed
 
 LIFE_S = 60
 LOOK_MS = 500
@@ -65,7 +67,7 @@ async def guarded_request(
     into the query or the body. With `policy` it waits until its witnesses stand for the receipt, as an irreversible
     scheme needs it; NotWitnessed when the admission ends first.
     """
-    target = URL(url, encoded=True)
+    target = _target(url)
     arguments = arguments_of(method, target.raw_path, target.raw_query_string, body or b"")
     admission = await agent.admit(
         operation, resources, mode=mode, arguments=arguments, cost=cost, lease=lease, approvals=approvals
@@ -79,7 +81,7 @@ def fenced_request(
     agent: Agent, method: str, url: str, body: bytes | None = None, *, receipt: bytes, content_type: str = _OCTETS
 ) -> GuardedRequest:
     """Return a request signed by this agent's key with a receipt of it: of a lease, for a service with a FenceGuard."""
-    target = URL(url, encoded=True)
+    target = _target(url)
     draft = Draft(
         method, _authority(target), target.raw_path, target.raw_query_string, agent.caller.seen.anchor, body,
         None if body is None else new_idempotency_key(), content_type,
@@ -88,6 +90,14 @@ def fenced_request(
     signed = sign_request(draft, agent.profile.key, created_s=created_s, nonce=new_nonce(), life_s=LIFE_S)
     lines = tuple((HEADER, line) for line in receipt_lines(receipt))
     return GuardedRequest(method, target, (*signed.items(), *lines), body)
+
+
+def _target(url: str) -> URL:
+    """Return a URL whose path and query every server reads alike, as a service behind a guard demands."""
+    target = URL(url, encoded=True)
+    if not is_path(target.raw_path) or not is_query(f"?{target.raw_query_string}"):
+        raise Malformed("a guarded URL has a path of at most 255 of A-Z a-z 0-9 . _ ~ / -, without // and /.")
+    return target
 
 
 def _authority(url: URL) -> str:

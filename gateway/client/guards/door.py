@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 
-from gateway.client.admission_guard import Act, AdmissionGuard, Judged
+from gateway.client.admission_guard import AdmissionGuard, Deed, Judged
 from gateway.client.errors import Fenced
 from gateway.client.fence import FenceGuard
 from gateway.client.fence_memory import Use
@@ -41,10 +41,10 @@ class Guarded:
     resources: str | Sequence[str] | Callable[[bytes], Sequence[str]]
     mode: str = "write"
 
-    def act(self, body: bytes) -> Act:
+    def act(self, body: bytes) -> Deed:
         """Return it with its names."""
         found = self.resources(body) if callable(self.resources) else self.resources
-        return Act(self.operation, (found,) if isinstance(found, str) else tuple(found), self.mode)
+        return Deed(self.operation, (found,) if isinstance(found, str) else tuple(found), self.mode)
 
 
 # Of the head of a request: what it is about to do, or None when anybody may ask for it.
@@ -65,7 +65,7 @@ class Passed:
     """What a guarded handler may know: the verified receipt, and the act as it was compared."""
 
     receipt: VerifiedReceipt
-    act: Act
+    act: Deed
 
     @property
     def actor(self) -> str:
@@ -125,7 +125,7 @@ class Door:
             async with self._in_time():
                 yield Passed(knock.verified, act)
 
-    def _judged(self, knock: Knock, act: Act, body: bytes) -> Judged:
+    def _judged(self, knock: Knock, act: Deed, body: bytes) -> Judged:
         """Of a lease the request itself is what happens once: who sees it go by could else send it again."""
         call, signed, guard = knock.signed.call, knock.signed, self.guard
         if act.mode not in MODES:
