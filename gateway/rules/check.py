@@ -13,7 +13,7 @@ Source: docs/protocol.md 39.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,8 +49,11 @@ class Checked(NamedTuple):
     faults: tuple[Fault, ...]
 
 
-def check(text: str) -> Checked:
-    """Return what is in a text and what is wrong with it. ImportError: there is no engine to ask."""
+def check(text: str, is_folding: Callable[[str], bool] = lambda scheme: False) -> Checked:
+    """Return what is in a text and what is wrong with it. ImportError: there is no engine to ask.
+
+    `is_folding` says whether a scheme folds case, where there is a ledger that knows.
+    """
     if not RULES_TEXT.check(text):
         return Checked((), (_unfit(text),))
     unpaired = misplaced(text)
@@ -67,7 +70,7 @@ def check(text: str) -> Checked:
             faults.append(policy)
         else:
             policies.append((statement, policy))
-            faults += _own_faults(statement, policy)
+            faults += _own_faults(statement, policy, is_folding)
     faults += _repeated(policies)
     return Checked(tuple((one.line, policy) for one, policy in policies), tuple(sorted(dict.fromkeys(faults))))
 
@@ -102,10 +105,10 @@ def _read(statement: Statement) -> Policy | Fault:
     return policy
 
 
-def _own_faults(statement: Statement, policy: Policy) -> Iterator[Fault]:
+def _own_faults(statement: Statement, policy: Policy, is_folding: Callable[[str], bool]) -> Iterator[Fault]:
     """Yield what is wrong with one policy by itself."""
     name = policy.id if RULE_ID.check(policy.id) else ""
-    found = [*_note_faults(statement, policy), *_meaning_faults(statement, policy)]
+    found = [*_note_faults(statement, policy), *_meaning_faults(statement, policy, is_folding)]
     for line, text in found:
         if text != NO_QUESTION or len(found) == 1:  # which the others explain better
             yield Fault(line, name, text)
@@ -126,7 +129,9 @@ def _note_faults(statement: Statement, policy: Policy) -> Iterator[tuple[int, st
             yield line_of(statement, name), f"@{name} means nothing here{nearest(name, NOTES)} (comments begin with //)"
 
 
-def _meaning_faults(statement: Statement, policy: Policy) -> Iterator[tuple[int, str]]:
+def _meaning_faults(
+    statement: Statement, policy: Policy, is_folding: Callable[[str], bool]
+) -> Iterator[tuple[int, str]]:
     """Yield what the engine's validator says, and what it lets pass."""
     from cedarpy import validate_policies
 
@@ -139,7 +144,7 @@ def _meaning_faults(statement: Statement, policy: Policy) -> Iterator[tuple[int,
         if attribute not in known:
             yield line_of(statement, attribute), f"{variable} never has `{attribute}`{nearest(attribute, known)}"
     for named in seen.named:
-        if text := never_met(named):
+        if text := never_met(named, is_folding):
             yield line_of(statement, named.uid[1]), text
     for name, values in sorted(seen.compared.items()):
         for value in sorted(values, key=str):

@@ -10,7 +10,21 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 from gateway.rules.sight import Fact, Named
-from verifier.entries import CLASS, COST, COUNT, DID, FACTS, HASH, MODES, OPERATION, SCHEME, Kind, resource_hint
+from verifier.entries import (
+    CLASS,
+    COST,
+    COUNT,
+    DID,
+    FACTS,
+    HASH,
+    MODES,
+    OPERATION,
+    SCHEME,
+    Kind,
+    key_of,
+    resource_hint,
+    scheme_of,
+)
 from verifier.rules import CONTEXT, MINUTES_PER_DAY
 
 CONTEXT_NAMES = tuple(name for name, _ in CONTEXT)
@@ -58,8 +72,11 @@ def never(name: str, value: Fact) -> str | None:
     return f'{written} is never "{value}": it is {kind.bound}'
 
 
-def never_met(named: Named) -> str | None:
-    """Return why an entity that a policy names is never the one asked about; None when it can be."""
+def never_met(named: Named, is_folding: Callable[[str], bool]) -> str | None:
+    """Return why an entity that a policy names is never the one asked about; None when it can be.
+
+    `is_folding` says whether a scheme folds case: the names that are asked about are then in lower case.
+    """
     kind, name = named.uid
     if kind not in ENTITIES or kind == "Action":
         return None  # the engine says so itself
@@ -72,7 +89,7 @@ def never_met(named: Named) -> str | None:
         return None if DID.check(name) else f'{kind}::"{name}" is nobody: {kind.lower()}s are named by their did:key:z…'
     if kind == "Scheme":
         return None if SCHEME.check(name) else f'Scheme::"{name}" is none: a scheme is what stands before the colon'
-    return _resource_fault(name, named.is_in) if kind == "Resource" else None
+    return _resource_fault(name, named.is_in, is_folding) if kind == "Resource" else None
 
 
 def in_words(message: str) -> tuple[str, str]:
@@ -85,10 +102,13 @@ def in_words(message: str) -> tuple[str, str]:
     return message, quoted[1] if quoted else ""
 
 
-def _resource_fault(name: str, is_in: bool) -> str | None:
+def _resource_fault(name: str, is_in: bool, is_folding: Callable[[str], bool]) -> str | None:
     hint = resource_hint(name)
     if hint is not None:
         return f'Resource::"{name}" is no name: {hint}'
+    folded = key_of(name, is_folding(scheme_of(name)))
+    if folded != name:
+        return f'Resource::"{name}" is never met: its scheme folds case, so write "{folded}"'
     is_tree = name.endswith(("/**", ":**"))
     if is_tree and not is_in:
         return f'no admission is for all of Resource::"{name}": write `in` instead of ==, for each name in it'

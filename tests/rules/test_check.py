@@ -80,6 +80,14 @@ def test_a_fault_without_a_place_is_told_with_its_policy(condition: str, sentenc
     assert (found.line, found.text) == (3, sentence)
 
 
+def test_a_name_that_its_scheme_folds_is_met_in_lower_case_alone() -> None:
+    """Where names fold, a `forbid` with a capital letter would forbid nothing."""
+    text = policy("forbid", 'resource in Resource::"doc:Secret/**" || resource == Resource::"repo:A"', name="mine")
+    (found,) = check(text, lambda scheme: scheme == "doc").faults
+    assert found.text == 'Resource::"doc:Secret/**" is never met: its scheme folds case, so write "doc:secret/**"'
+    assert not check(text).faults
+
+
 WHOLE = [
     ("", "line 1: a rule set is Cedar text of 1 to 16,384 printable ASCII characters, tabs and line feeds; this has 0"),
     ("// nothing", "line 1: a rule set has 1 to 64 policies, and this has 0"),

@@ -9,10 +9,10 @@ import cedarpy
 import pytest
 from prometheus_client import generate_latest
 
-from gateway import ruleroom
+from gateway import ruleroom, service
 from gateway.app import running
 from gateway.errors import StartError
-from gateway.rules.check import check
+from gateway.rules.check import Checked, check
 from gateway.rules.engine import Engine
 from gateway.rules.starter import starter_rules
 from tests.rules.questions import ALL, policy
@@ -113,6 +113,14 @@ async def test_what_is_no_rule_set_is_turned_away_and_changes_nothing(place: Wor
     assert (await admit(place, mode="read")).status == 200
 
 
+async def test_the_gateway_knows_which_schemes_fold(place: World) -> None:
+    text = ALL + policy("forbid", 'resource == Resource::"doc:Plan"', name="mine")
+    await loaded(place, text)
+    told = {"name": "doc", "class": "exclusive", "isFolding": True}
+    assert (await place.ask("op", "scheme.set", **told)).status == 200
+    check_problem(await load(place, text, version=2), "rules_invalid", 400)
+
+
 async def test_rules_are_an_operators_and_come_in_turn(place: World) -> None:
     await place.agent("a")
     told = {"rules": ALL, "rulesMode": "enforce", "rulesVersion": 1}
@@ -121,6 +129,23 @@ async def test_rules_are_an_operators_and_come_in_turn(place: World) -> None:
     await loaded(place, ALL)
     assert (await load(place, ALL, version=1)).json["error"] == "rules_out_of_turn"
     await loaded(place, SHADOW, "shadow", 2)
+
+
+async def test_nobody_but_an_operator_has_a_text_looked_through(place: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set costs a hundred times what another request does, and who may not load any pays for one."""
+    await place.agent("a")
+    looked: list[str] = []
+
+    def look(text: str, *_: Any) -> Checked:
+        looked.append(text)
+        return Checked((), ())
+
+    monkeypatch.setattr(service, "check", look)
+    told = {"rules": "no rule set", "rulesMode": "enforce", "rulesVersion": 1}
+    assert (await place.ask("a", "rules.load", **told)).json["error"] == "operator_required"
+    assert looked == []
+    assert (await place.ask("op", "rules.load", **told)).status == 500, "and the core looks for itself"
+    assert looked == ["no rule set"]
 
 
 async def test_an_overflow_denies_although_cedar_allows_and_the_next_is_answered(place: World) -> None:
