@@ -32,6 +32,12 @@ def test_a_ruling_is_what_the_set_says_and_by_whom() -> None:
     assert engine.count(ALL + FORBID) == 2
 
 
+@pytest.mark.parametrize("text", ["permit", ALL + ALL, policy("permit", "context.trvst > 3")])
+def test_what_is_no_rule_set_has_no_count(text: str) -> None:
+    with pytest.raises(ValueError, match="line 1"):
+        Engine("cedar/x").count(text)
+
+
 @pytest.mark.parametrize("error", [ValueError("x"), Panic("x"), MemoryError(), RecursionError(), SystemError()])
 def test_an_engine_that_fails_says_error_and_the_next_question_is_answered(
     error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
