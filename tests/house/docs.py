@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from gateway.actions import ACTIONS
+from gateway.client.guards import refusing
 from gateway.config import settings_table
 from gateway.core import refusal
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing, Step
@@ -169,6 +170,12 @@ def marks_of(tool: Tool) -> str:
     return ", ".join(words for words, is_so in hints.items() if is_so) or "–"
 
 
+def guarded() -> str:
+    """What a guard in front of a service answers."""
+    rows = ((f"`{row.code}`", row.status, row.title, row.advice) for row in refusing.ROWS.values())
+    return table(("code", "status", "what it means", "what to do"), rows)
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "example": example.example,
     "actions": actions,
@@ -182,6 +189,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "verdicts": verdicts,
     "settings": settings_table,
     "tools": tools,
+    "guarded": guarded,
     "hosts": shell_table.hosts,
     "handled": shell_table.handled,
     "seen": shell_table.seen,
