@@ -14,13 +14,13 @@ Source: docs/guards.md; docs/adr/0051-what-git-changes-need.md; scenarios 29, 30
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gateway.guard.git import LINK, Change
 from gateway.guard.paths import PathRefused, link_end, resource_of, shown_path
 from gateway.guard.settings import Settings
-from verifier.entries import MODES
+from verifier.entries import MODES, RESOURCES_BYTES_MAX
 
 Links = Callable[[], Mapping[bytes, bytes]]
 """Reads the links of the new tree; only asked when one of the changed paths is a link."""
@@ -61,6 +61,21 @@ def _mode(settings: Settings, change: Change) -> str:
 def is_enough(held: str, needed: str) -> bool:
     """Say whether a lease in the mode `held` serves for what needs `needed`."""
     return MODES.index(held) >= MODES.index(needed)
+
+
+def requests_of(wanted: Iterable[tuple[str, str]], names_max: int) -> Iterator[tuple[list[str], str]]:
+    """Yield sets of names that fit into one request each, with their mode; `wanted` are names and modes."""
+    pairs = sorted(set(wanted))
+    for mode in MODES:
+        names, size = list[str](), 0
+        for name in (name for name, its_mode in pairs if its_mode == mode):
+            size += len(name.encode())
+            if names and (len(names) == names_max or size > RESOURCES_BYTES_MAX):
+                yield names, mode
+                names, size = [], len(name.encode())
+            names.append(name)
+        if names:
+            yield names, mode
 
 
 def _check_links(changes: list[Change], links: Links) -> None:

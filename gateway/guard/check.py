@@ -10,7 +10,7 @@ Source: docs/guards.md; scenarios 14, 15, 28, 30.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -19,13 +19,13 @@ from gateway.client.errors import ClientError
 from gateway.client.exits import moment, shown
 from gateway.client.trust import Grant
 from gateway.client.words import shown_moment, who
-from gateway.guard.changes import Need, needs_of
+from gateway.guard.changes import Need, needs_of, requests_of
 from gateway.guard.git import Change, Git
 from gateway.guard.held import COMMIT, Desk, Held, Rival, held_of
-from gateway.guard.paths import Place, resource_of
+from gateway.guard.paths import Place, is_tree, resource_of
 from gateway.guard.settings import Settings
 from gateway.guard.trailer import act_of, making_of
-from verifier.entries import ADMIT_RESOURCES_MAX, MODES, RESOURCES_BYTES_MAX, RESOURCES_MAX
+from verifier.entries import ADMIT_RESOURCES_MAX, MODES, RESOURCES_MAX
 
 LINES_MAX = 12  # refusals that are told one by one
 NAMES_MAX = 8  # names in a command that is told
@@ -49,13 +49,16 @@ async def check_staged(desk: Desk, settings: Settings, needs: Sequence[Need], tr
 
     `tree` is what will be committed, for the admission; "" asks for none.
     """
+    is_admitting = settings.is_admitting and tree != ""
+    if is_admitting:
+        _check_objects(needs)
     used, left = await desk.cover(needs)
     if left and not settings.is_claiming:
         raise NotCovered(await _why_not(desk, settings, left))
     covered = Covered([held.seq for held in used], [held.lease_id for held in used])
     try:
         await _claim(desk, left, covered)
-        if tree and settings.is_admitting:
+        if is_admitting:
             taken = [held for grant in covered.claimed if (held := held_of(grant.receipt)) is not None]
             covered.seqs += await _admit(desk, needs, [*used, *taken], tree)
     except BaseException:
@@ -67,7 +70,7 @@ async def check_staged(desk: Desk, settings: Settings, needs: Sequence[Need], tr
 
 async def _claim(desk: Desk, needs: Sequence[Need], covered: Covered) -> None:
     """Take leases on the needs."""
-    for names, mode in _sets(needs, RESOURCES_MAX):
+    for names, mode in requests_of(_wanted(needs), RESOURCES_MAX):
         grant = await desk.agent.acquire(names, mode=mode, ttl_ms=TTL_MS_DEFAULT)
         covered.claimed.append(grant)
         covered.seqs.append(grant.receipt.seq)
@@ -78,27 +81,31 @@ async def _admit(desk: Desk, needs: Sequence[Need], leases: Sequence[Held], tree
     """Ask whether the commit of a tree may be made, under each lease for what it covers; return the entries."""
     seqs, left = list[int](), list(needs)
     for held in leases:
-        for names, mode in _sets([need for need in left if held.covers(need)], ADMIT_RESOURCES_MAX):
+        covered = [need for need in left if held.covers(need)]
+        for names, mode in requests_of(_wanted(covered), ADMIT_RESOURCES_MAX):
             admission = await desk.agent.admit(
                 COMMIT, names, mode=mode, arguments_digest=act_of(tree), lease=held, until_ms=desk.until_ms
             )
             seqs.append(admission.seq)
-        left = [need for need in left if not held.covers(need)]
+        left = [need for need in left if need not in covered]
+    if left:
+        raise NotCovered(f"not committed:\n  {left[0].words}: the lease that was taken for it does not cover it")
     return seqs
 
 
-def _sets(needs: Sequence[Need], names_max: int) -> Iterator[tuple[list[str], str]]:
-    """Yield sets of names that fit into one request each, those of one mode together."""
-    for mode in MODES:
-        names, size = list[str](), 0
-        for name in sorted({need.resource for need in needs if need.mode == mode}):
-            size += len(name.encode())
-            if names and (len(names) == names_max or size > RESOURCES_BYTES_MAX):
-                yield names, mode
-                names, size = [], len(name.encode())
-            names.append(name)
-        if names:
-            yield names, mode
+def _wanted(needs: Iterable[Need]) -> Iterable[tuple[str, str]]:
+    return ((need.resource, need.mode) for need in needs)
+
+
+def _check_objects(needs: Iterable[Need]) -> None:
+    """NotCovered for a path without a name of its own: an admission names objects, and no folder around them."""
+    lines = [
+        f"{need.words} is too long or too deep for a name of its own, and admit = yes asks about objects only"
+        for need in needs
+        if is_tree(need.resource)
+    ]
+    if lines:
+        raise NotCovered("\n  ".join(["not committed:", *_cut(lines), "→ shorten the path"]))
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

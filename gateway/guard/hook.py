@@ -122,7 +122,7 @@ class _Hook:
         return self._hold(call, touch.writes, touch.unseen)
 
     def _hold(self, call: Call, writes: Sequence[Write], unseen: Sequence[str]) -> tuple[str, str]:
-        from gateway.guard.hook_paths import NoPlace, find, home_of
+        from gateway.guard.hook_paths import NoPlace, NotListed, find, home_of, objects_of
         from gateway.guard.paths import PathRefused
 
         if unseen and self._settings.unseen == _DENY:
@@ -132,6 +132,9 @@ class _Hook:
         state = shelf.load()
         try:
             found = find(writes, state)
+            objects = objects_of(writes, state) if self._settings.is_admitting else []
+        except NotListed as error:
+            return _DENY, f"tallystick: an admission (--admit) names objects, and {error}. Name the files one by one."
         except PathRefused as error:
             return _DENY, f"tallystick: {error}. Name the file itself."
         except NoPlace as error:
@@ -139,7 +142,7 @@ class _Hook:
         outside = _outside_words(found.outside) if found.outside and self._settings.outside != "allow" else ""
         if outside and self._settings.outside == _DENY:
             return _DENY, outside
-        told = self._covered(shelf, state, found.needs)
+        told = self._covered(shelf, state, found.needs, objects)
         if told is not None:
             return _DENY, f"tallystick: {told}"
         words = _held_words(shelf.load(), found.needs) if found.needs else ""
@@ -159,7 +162,7 @@ class _Hook:
             case _:
                 return _PASS, f"{why}{seen} What it changes is compared with leases when it is committed."
 
-    def _covered(self, shelf: Shelf, state: State, needs: Sequence[Need]) -> str | None:
+    def _covered(self, shelf: Shelf, state: State, needs: Sequence[Need], objects: Sequence[Need]) -> str | None:
         """Return None when leases cover the needs, else why not; asks the gateway only where that is needed."""
         now_ms = steady_ms()
         is_known = state.is_quiet(now_ms) and not state.uncovered(needs, now_ms)
@@ -172,9 +175,9 @@ class _Hook:
         with shelf.turn():
             state = shelf.load()  # another call of this session may have brought it meanwhile
             state.places |= places
-            return self._ask(shelf, state, needs)
+            return self._ask(shelf, state, needs, objects)
 
-    def _ask(self, shelf: Shelf, state: State, needs: Sequence[Need]) -> str | None:
+    def _ask(self, shelf: Shelf, state: State, needs: Sequence[Need], objects: Sequence[Need]) -> str | None:
         settings = self._settings
         if len(needs) > NEEDS_MAX:
             return f"this touches {len(needs)} files, more than {NEEDS_MAX}: take a lease on their folder first"
@@ -189,7 +192,8 @@ class _Hook:
         from verifier.wire import Malformed
 
         assert self._call is not None, "it is its needs that are asked for"
-        act = act_of(self._call.tool, self._call.input, shelf.secret()) if settings.is_admitting else None
+        call = self._call
+        act = act_of(call.tool, call.input, shelf.secret(), objects) if settings.is_admitting else None
         terms = Terms(shelf.home, settings.is_taking, settings.ttl_ms, self._until_ms)
         try:
             asyncio.run(keep(terms, state, needs, act))

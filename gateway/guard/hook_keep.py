@@ -47,9 +47,10 @@ from gateway.client.holdings import SeenLease
 from gateway.client.trust import Grant, beat_period_ms
 from gateway.client.words import texts
 from gateway.guard.changes import Need as Wanted
+from gateway.guard.changes import requests_of
 from gateway.guard.held import held_of
 from gateway.guard.hook_state import Kept, Need, State, around, steady_ms
-from verifier.entries import BATCH_COMMANDS_MAX, LEASE_ID
+from verifier.entries import ADMIT_RESOURCES_MAX, BATCH_COMMANDS_MAX, LEASE_ID
 from verifier.wire import JsonObject
 
 ASK_MS = 6_000  # a gateway that gives no answer for so long is away; the host is not kept waiting longer
@@ -74,17 +75,18 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What is to be admitted: the tool as an operation, and the keyed digest of what exactly it is given."""
+    """What is to be admitted: the tool as an operation, the keyed digest of what it is given, and what it touches."""
 
     operation: str
     digest: str
+    objects: tuple[Need, ...]
 
 
-def act_of(tool: str, given: object, secret: bytes) -> Act:
+def act_of(tool: str, given: object, secret: bytes, objects: Sequence[Need]) -> Act:
     """Return the act of one call: HMAC-SHA-256 over the JSON of tool and input, names sorted and without spaces."""
     exact = json.dumps({"input": given, "tool": tool}, sort_keys=True, separators=(",", ":")).encode()
     code = re.sub("[^a-z0-9._-]", "-", tool.lower())[:59]
-    return Act(f"tool.{code}", hmac.new(secret, exact, "sha256").hexdigest())
+    return Act(f"tool.{code}", hmac.new(secret, exact, "sha256").hexdigest(), tuple(objects))
 
 
 async def keep(terms: Terms, state: State, needs: Sequence[Need], act: Act | None = None) -> None:
@@ -102,7 +104,7 @@ async def keep(terms: Terms, state: State, needs: Sequence[Need], act: Act | Non
             borrowed = _claim(agent, claims, missing)
             await _ask(agent, terms, state, needs, missing, borrowed)
         if act is not None:
-            await _admit(agent, terms, state, needs, act)
+            await _admit(agent, terms, state, act)
 
 
 async def give_back(terms: Terms, state: State) -> None:
@@ -223,14 +225,13 @@ def _kept(agent: Agent, grant: Grant, is_own: bool) -> Kept:
     )  # fmt: skip
 
 
-async def _admit(agent: Agent, terms: Terms, state: State, needs: Sequence[Need], act: Act) -> None:
-    """Ask whether the act may be done, under each lease for what it covers."""
-    left = list(needs)
+async def _admit(agent: Agent, terms: Terms, state: State, act: Act) -> None:
+    """Ask whether the act may be done to every object, under each lease for what it covers."""
+    left = list(act.objects)
     for lease in reversed(state.leases):
         covered = [need for need in left if lease.covers(need) and steady_ms() < lease.trust_ends_ms]
         left = [need for need in left if need not in covered]
-        for mode in dict.fromkeys(need.mode for need in covered):
-            names = sorted(need.name for need in covered if need.mode == mode)
+        for names, mode in requests_of(((need.name, need.mode) for need in covered), ADMIT_RESOURCES_MAX):
             try:
                 await agent.admit(
                     act.operation, names, mode=mode, arguments_digest=act.digest,
@@ -238,7 +239,9 @@ async def _admit(agent: Agent, terms: Terms, state: State, needs: Sequence[Need]
                 )  # fmt: skip
             except FenceStale as refused:
                 state.leases.remove(lease)
-                raise _lost(needs, refused) from refused
+                raise _lost(covered, refused) from refused
+    if left:
+        raise Denied(f"{_names(left)}: no lease that may be relied on covers it any more, so it was not asked about")
 
 
 # -- checking only -----------------------------------------------------------------------------------------------------

@@ -11,16 +11,22 @@ Source: docs/guards.md; scenarios 24, 28, 29.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gateway.guard.hook_state import Need, State
-from gateway.guard.paths import PathRefused, Place, resource_of, shown_path
+from gateway.guard.paths import PathRefused, Place, is_tree, resource_of, shown_path
 from gateway.guard.shell_programs import Write
 from verifier.entries import resource_hint
 
+OBJECTS_MAX = 256  # that one call may touch, where they are asked about one by one
+_ENTRIES_MAX = 4_096  # of folders, that are looked at for that
 HOME_FILE = "tallystick-home"  # of guard git, in the folder that is one worktree's alone
+
+
+class NotListed(Exception):
+    """What a call touches can't be named object by object; the text says why."""
 
 
 class NoPlace(Exception):
@@ -49,6 +55,65 @@ def find(writes: Iterable[Write], state: State) -> Found:
         if need not in found.needs:
             found.needs.append(need)
     return found
+
+
+# -- objects -----------------------------------------------------------------------------------------------------------
+
+
+def objects_of(writes: Iterable[Write], state: State) -> list[Need]:
+    """Return what the writes touch, object by object, as an admission names it; NotListed, and what `find` raises.
+
+    What lies below a folder is looked up: files, and links as such; with the folder's own name.
+    """
+    found = dict.fromkeys(need for write in writes for need in find(_singles(write), state).needs)
+    for need in found:
+        if is_tree(need.name):
+            raise NotListed(f"{need.name} stands for a path that is too long or too deep for a name of its own")
+    if len(found) > OBJECTS_MAX:
+        raise NotListed(f"this touches more than {OBJECTS_MAX} objects")
+    return list(found)
+
+
+def _singles(write: Write) -> Iterator[Write]:
+    """Yield one write for each object that a write touches."""
+    if not write.is_tree:
+        yield write
+        return
+    real = _real(write)
+    top = top_of(real)
+    if top is None:
+        return
+    if write.like is None:
+        raise NotListed(f"which objects below {shown_path(os.fsencode(write.path))} this touches can't be listed")
+    names = _below(write.like)
+    if top != real:  # the top of a work tree is no object
+        yield replace(write, is_tree=False)
+    elif not names:
+        raise NotListed(f"{shown_path(os.fsencode(write.path))} holds no object")
+    for name in names:
+        yield Write(f"{write.path.rstrip('/')}/{name}", False, False, write.is_gone)
+
+
+def _below(folder: str) -> list[str]:
+    """Return the paths of all files and links below a folder, from there; NotListed. Its own `.git` is left out."""
+    names, todo, seen = list[str](), [""], 0
+    while todo:
+        inner = todo.pop()
+        try:
+            with os.scandir(os.path.join(folder, inner)) as entries:
+                for entry in entries:
+                    seen += 1
+                    if len(names) > OBJECTS_MAX or seen > _ENTRIES_MAX:
+                        raise NotListed(f"{shown_path(os.fsencode(folder))} holds more than {OBJECTS_MAX} objects")
+                    path = os.path.join(inner, entry.name)
+                    if path != ".git":
+                        (todo if entry.is_dir(follow_symlinks=False) else names).append(path)
+        except (OSError, ValueError) as error:
+            raise NotListed(f"{shown_path(os.fsencode(folder))} can't be listed") from error
+    return sorted(names)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
 
 
 def _need(write: Write, real: str, top: str, state: State) -> Need:

@@ -85,6 +85,11 @@ def resource_of(place: Place, path: bytes) -> str:
     return place.whole
 
 
+def is_tree(name: str) -> bool:
+    """Say whether a name stands for all below a folder, and not for one object."""
+    return name.endswith("**")
+
+
 def _segment(segment: bytes, is_unicode: bool) -> str:
     """Return a segment as a name spells it; what the grammar refuses is escaped byte by byte."""
     if segment in (b".", b".."):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.guard.shell_git import git
 from gateway.guard.shell_programs import NUMBER, PROGRAMS, IsFolder, Write, literal, place
@@ -125,13 +125,17 @@ class _Reader:
 
     def _add(self, writes: Sequence[Write]) -> None:
         for write in writes:
-            path = write.path
-            if not path.startswith("/"):
-                if self._folder is None:
-                    raise CantSee("a relative name after a cd that may not have happened")
-                path = f"{self._folder.rstrip('/')}/{path}"
+            path = self._absolute(write.path)
             self._check_leads(path, write)
-            self._reading.writes.append(Write(path, write.is_tree, write.is_followed, write.is_gone))
+            like = None if write.like is None else self._absolute(write.like)
+            self._reading.writes.append(replace(write, path=path, like=like))
+
+    def _absolute(self, path: str) -> str:
+        if path.startswith("/"):
+            return path
+        if self._folder is None:
+            raise CantSee("a relative name after a cd that may not have happened")
+        return f"{self._folder.rstrip('/')}/{path}"
 
     def _check_leads(self, path: str, write: Write) -> None:
         """Where a name leads is looked up before the line runs, and may change by what it moves or links."""

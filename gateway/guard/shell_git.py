@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.guard.shell_programs import IsFolder, Options, Write, literal, moves, place, split
+from gateway.guard.shell_programs import IsFolder, Options, Write, as_it_is, literal, moves, place, split
 from gateway.guard.shell_words import CantSee, Word
 
 # Of the work tree they read, or touch only the index and git's own folder.
@@ -84,7 +84,7 @@ def _restore(words: Sequence[Word], is_folder: IsFolder) -> list[Write]:
 
 def _rm(words: Sequence[Word], is_folder: IsFolder) -> list[Write]:
     found, operands = split(words, Options("rfq", "", "cached force quiet ignore-unmatch"))
-    return [] if "cached" in found else [_pathspec(word, is_folder, True) for word in operands]
+    return [] if "cached" in found else [as_it_is(_pathspec(word, is_folder, True)) for word in operands]
 
 
 def _reset(words: Sequence[Word], _is_folder: IsFolder) -> list[Write]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -20,17 +20,20 @@ from gateway.guard.shell_words import CantSee, Word
 class Write:
     """A path that is written; `is_tree`: with all below it; not `is_followed`: a link there is meant itself.
 
-    `is_gone`: nothing is there afterwards.
+    `is_gone`: nothing is there afterwards. `like`, of a tree: the folder that tells by what lies in it what is touched,
+    which is the tree itself or where it comes from; None where that can't be told before it runs.
     """
 
     path: str
     is_tree: bool = False
     is_followed: bool = True
     is_gone: bool = False
+    like: str | None = None
 
 
 IsFolder = Callable[[str], bool]
 Row = Callable[[Sequence[Word], IsFolder], list[Write]]
+_FOLLOWING = frozenset(("L", "H", "dereference"))  # options: what links lead to is touched as well
 NUMBER = re.compile(r"-[0-9]+")
 _GLOB = re.compile(r"[*?[]")
 
@@ -123,6 +126,11 @@ def place(word: Word, is_tree: bool = False, is_followed: bool = True, is_gone: 
     return Write(word.text, is_tree, is_followed, is_gone)
 
 
+def as_it_is(write: Write) -> Write:
+    """Return a write that touches only what is there already."""
+    return replace(write, like=write.path) if write.is_tree else write
+
+
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
@@ -145,7 +153,9 @@ def each(
     is_deep = any(option in found for option in trees.split())
     if len(operands) <= skipped:
         return []
-    return [place(word, is_deep and is_folder(word.text), not is_gone, is_gone) for word in operands[skipped:]]
+    writes = [place(word, is_deep and is_folder(word.text), not is_gone, is_gone) for word in operands[skipped:]]
+    is_there = bool(trees or is_gone) and not _FOLLOWING & found.keys()
+    return [as_it_is(write) for write in writes] if is_there else writes
 
 
 def modes(words: Sequence[Word], is_folder: IsFolder) -> list[Write]:
@@ -170,7 +180,7 @@ def moves(words: Sequence[Word], is_folder: IsFolder) -> list[Write]:
     if "S" in found:
         raise CantSee("the option -S")
     target, sources = _target(found, operands)
-    old = [place(word, is_folder(word.text), False, True) for word in sources]
+    old = [as_it_is(place(word, is_folder(word.text), False, True)) for word in sources]
     return old + _arrivals(target, sources, is_folder, "T" in found or "no-target-directory" in found, True)
 
 
@@ -181,7 +191,8 @@ def copies(words: Sequence[Word], is_folder: IsFolder) -> list[Write]:
     )
     found, operands = split(words, Options("afinvuTrRpPLHdx", "t", long + " preserve", "target-directory"))
     target, sources = _target(found, operands)
-    return _arrivals(target, sources, is_folder, "T" in found or "no-target-directory" in found, False)
+    writes = _arrivals(target, sources, is_folder, "T" in found or "no-target-directory" in found, False)
+    return [replace(write, like=None) for write in writes] if _FOLLOWING & found.keys() else writes
 
 
 def installs(words: Sequence[Word], is_folder: IsFolder) -> list[Write]:
@@ -226,12 +237,13 @@ def _arrivals(target: Word, sources: list[Word], is_folder: IsFolder, is_exact: 
 
 
 def _arrival(target: Word, source: Word, is_tree: bool, is_into: bool, is_moved: bool) -> Write:
+    like = source.text if is_tree else None
     if not is_into:
-        return place(target, is_tree, not is_moved)
+        return replace(place(target, is_tree, not is_moved), like=like)
     name = PurePosixPath(source.text).name
     if name in ("", "..") or source.text.rstrip("/").endswith("."):
         return place(target, True)
-    return Write(f"{target.text.rstrip('/') or '/'}/{name}", is_tree, not is_moved)
+    return Write(f"{target.text.rstrip('/') or '/'}/{name}", is_tree, not is_moved, like=like)
 
 
 def dd(words: Sequence[Word], _is_folder: IsFolder) -> list[Write]:

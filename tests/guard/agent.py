@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.guard import warm
 from tests.guard.world import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,11 +79,15 @@ class Agent:
         return self.send(json.dumps(said).encode())
 
     def send(self, content: bytes, *options: str) -> Answer:
-        return finish(self.start(*options), content)
+        return finish(self._run(warm.command("guard", "hook", *PATIENT, *self.options, *options)), content)
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start a process of its own, which can be killed."""
+        return self._run([sys.executable, "-P", "-m", "gateway", "guard", "hook", *PATIENT, *self.options, *options])
+
+    def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "gateway", "guard", "hook", *PATIENT, *self.options, *options],
+            command,
             cwd=self.tree.path,
             env={**self.tree.env, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -429,3 +429,14 @@ def test_what_a_merge_claimed_is_given_back(world: World) -> None:
     alice.git("merge", "-q", "--no-edit", "bob")
     assert "Tallystick-Receipt" in alice.git("log", "-1", "--format=%B")
     assert alice.leases() == before
+
+
+def test_with_admit_a_path_without_a_name_of_its_own_is_refused(world: World) -> None:
+    """Its lease is on the folder around it, and an admission of a folder would ask no rule about the file."""
+    tree = world.guarded(admit="yes", unclaimed="claim")
+    tree.add("d/" * 40 + "x")
+    told = tree.refused("commit", "-q", "-m", "deep")
+    assert "too deep for a name of its own" in told and "Traceback" not in told
+    assert tree.leases() == []
+    tree.git("config", "tallystick.admit", "no")
+    tree.commit()

@@ -533,3 +533,49 @@ def test_an_admission_that_is_denied_stops_the_call(agent: Agent, tree: Tree) ->
     tree.let_go(*names(tree))
     assert "was lost (stale_fence" in denied(agent.edit("src/a.py"))
     assert is_passed(agent.edit("src/a.py"))
+
+
+def test_an_admission_names_every_object_of_a_folder(world: World, agent: Agent, tree: Tree) -> None:
+    """What is below is looked up: a rule about one file is asked about that file, whatever the line calls it."""
+    agent.options = ("--admit",)
+    tree.write("src/deep/c d.py")
+    os.symlink("a.py", tree.path / "src/link")
+    os.symlink("/etc", tree.path / "src/deep/out")
+    seq = int(agent.run("rm -rf src").reason.split("lease L")[1].split(" ")[0])
+    below = ["a.py", "b.py", "deep/c%20d.py", "deep/out", "link"]
+    entry = world.leaf(str(seq + 1))
+    assert entry["resources"] == [world.file("src"), *(world.file(f"src/{name}") for name in below)]
+    moved = agent.run("mv src lib")
+    assert is_passed(moved)
+    last = max(int(part.split(" ")[0]) for part in moved.reason.split("lease L")[1:])
+    entries = [world.leaf(str(last + number)) for number in (1, 2)]
+    told = sorted(name for entry in entries for name in entry["resources"])
+    assert told == sorted(
+        world.file(f"{top}{name}") for top in ("src", "lib") for name in ("", *(f"/{b}" for b in below))
+    )
+
+
+def test_many_objects_are_several_admissions_and_too_many_are_none(world: World, agent: Agent, tree: Tree) -> None:
+    agent.options = ("--admit",)
+    for number in range(70):
+        tree.write(f"many/{number:03}")
+    seq = int(agent.run("chmod -R a-w many").reason.split("lease L")[1].split(" ")[0])
+    sizes = [len(world.leaf(str(seq + number))["resources"]) for number in (1, 2)]
+    assert sizes == [64, 7]
+    for number in range(70, 300):
+        tree.write(f"many/{number:03}")
+    assert "more than 256 objects" in denied(agent.run("rm -r many"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cp -rL src lib", "cp src/*.py lib", "touch src/*.txt", "git checkout -- src", "rsync -a src/ lib",
+        "touch " + "d/" * 40 + "x", f"touch {'x' * 250}/{'y' * 250}/{'z' * 250}/{'u' * 250}/{'v' * 250}",
+    ],
+)  # fmt: skip
+def test_what_can_t_be_named_object_by_object_is_not_admitted(agent: Agent, line: str) -> None:
+    agent.options = ("--admit", "--unseen", "commit")
+    assert "an admission (--admit) names objects" in denied(agent.run(line))
+    agent.options = ("--unseen", "commit")
+    assert is_passed(agent.run(line))

@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from gateway.client.agent import Agent
 from gateway.guard.git import Git
 from gateway.guard.hooks import install_hooks
+from tests.guard import warm
 from tests.system.process import Gateway
 from verifier.wire import JsonObject
 
@@ -60,7 +60,7 @@ class Tree:
 
     def tallystick(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-P", "-m", "gateway", *arguments], cwd=self.path, env=self.env, text=True,
+            warm.command(*arguments), cwd=self.path, env=self.env, text=True,
             capture_output=True, timeout=120, check=False,
         )  # fmt: skip
 
@@ -72,7 +72,8 @@ class Tree:
         """What `install` does, in this process."""
         for key, value in settings.items():
             self.git("config", f"tallystick.{key}", value)
-        install_hooks(Git(self.path))
+        for hook in install_hooks(Git(self.path)):
+            warm.make_warm(hook)
 
     def write(self, name: str | bytes, text: str = "x\n") -> None:
         path = os.path.join(os.fsencode(self.path), os.fsencode(name))
