@@ -9,26 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
 
-from gateway.core import (
-    admission,
-    agent,
-    apikey,
-    approval,
-    batch,
-    breaking,
-    handover,
-    key,
-    lease,
-    operator,
-    rules,
-    scheme,
-    session,
-    wait,
-)
-from gateway.core.outcome import ActionDecide
 from verifier.entries import ACTION_PATHS, ENTRY_TYPES
+
+if TYPE_CHECKING:
+    from gateway.core.intake import SignedRequest
+    from gateway.core.outcome import ActionDecide, Context, Decision
+    from gateway.core.state import Draft
 
 PREFIX = "/api/v1/acp"
 
@@ -71,6 +61,29 @@ class Action:
         return tuple(row.type for row in ENTRY_TYPES.values() if row.action == self.name)
 
 
+def load_deciders() -> None:
+    """Load what decides. A client reads this table too, decides nothing, and may be started for each call."""
+    for action in _TABLE:
+        if isinstance(action.decide, partial):
+            _decider(*action.decide.args)
+
+
+@cache
+def _decider(name: str) -> ActionDecide:
+    module, _, function = name.partition(".")
+    found: ActionDecide = getattr(import_module(f"gateway.core.{module}"), function)
+    return found
+
+
+def _decide(name: str, draft: Draft, request: SignedRequest, context: Context) -> Decision:
+    return _decider(name)(draft, request, context)
+
+
+def _core(name: str) -> ActionDecide:
+    """Return the pure function MODULE.NAME of the core, which is loaded when it is needed."""
+    return partial(_decide, name)
+
+
 _RESOURCE = Parameter(
     "resource", "query", "Show only what overlaps this name; UTF-8, percent-encoded", r"^.{1,1024}$", is_required=False
 )
@@ -106,53 +119,53 @@ _TABLE: tuple[Action, ...] = (
         "Grants the lease with a fencing token, or refuses with the holder and how long to wait. With `wait: true` it "
         "hands out a ticket (202) instead. The holder asking again for the same set extends its lease and keeps the "
         "token.",
-        lease.acquire,
+        _core("lease.acquire"),
     ),
     Action(
         "lease.renew", "POST", ACTION_PATHS["lease.renew"], "decision", "agent",
         "Extend a live lease of one's own, or change its mode",
         "Moves the expiry to now + ttlMs, never back. Another mode makes another lease with a new token. A lease that "
         "ended is never brought back to life.",
-        lease.renew,
+        _core("lease.renew"),
     ),
     Action(
         "lease.release", "POST", ACTION_PATHS["lease.release"], "decision", "agent",
         "Give a lease back",
         "Names the resources and, better, the lease. Repeating a finished release is a success without effect.",
-        lease.release,
+        _core("lease.release"),
     ),
     Action(
         "lease.transfer", "POST", ACTION_PATHS["lease.transfer"], "decision", "agent",
         "Offer a live lease to another agent",
         "By its holder, or by an operator, who names the token that was seen. It changes hands when the other accepts.",
-        handover.transfer,
+        _core("handover.transfer"),
     ),
     Action(
         "lease.accept", "POST", ACTION_PATHS["lease.accept"], "decision", "agent",
         "Take over a lease that was offered",
         "Ends the giver's lease and grants one with a new token on the same resources, with nothing in between.",
-        handover.accept,
+        _core("handover.accept"),
     ),
     Action(
         "lease.break", "POST", ACTION_PATHS["lease.break"], "decision", "operator",
         "End another's lease",
         "Names a resource and the token that was seen there, so that no lease is broken that nobody looked at. The "
         "holder learns of it at its next call, a guard when a later token comes.",
-        breaking.break_lease,
+        _core("breaking.break_lease"),
     ),
     Action(
         "wait.claim", "POST", ACTION_PATHS["wait.claim"], "decision", "agent",
         "Claim what one stands in line for",
         "Grants the lease when the ticket is offered, else keeps the ticket alive and says where it stands (202). With "
         "`Prefer: wait=N` the answer comes when the turn does, at the latest after N seconds, 20 at most.",
-        wait.claim,
+        _core("wait.claim"),
         is_held=True,
     ),
     Action(
         "wait.cancel", "POST", ACTION_PATHS["wait.cancel"], "decision", "agent",
         "Leave the line",
         "Ends a ticket of one's own, offered or not.",
-        wait.cancel,
+        _core("wait.cancel"),
     ),
     Action(
         "coordination.admit", "POST", ACTION_PATHS["coordination.admit"], "decision", "agent",
@@ -160,131 +173,131 @@ _TABLE: tuple[Action, ...] = (
         "Hard rules first: the lease is live, its token is the one that counts, and nobody else holds what would be "
         "touched. Then the rules that an operator loaded. What is allowed is allowed once, until `validUntilMs`; what "
         "is denied is a receipt as well (403).",
-        admission.admit,
+        _core("admission.admit"),
     ),
     Action(
         "approval.ask", "POST", ACTION_PATHS["approval.ask"], "decision", "agent",
         "Ask others to approve one exact action",
         "Names who may approve and how many must. It holds nothing and keeps no lease: renew what you hold meanwhile. "
         "Asking for what only somebody can approve who waits for you is refused as a deadlock.",
-        approval.ask,
+        _core("approval.ask"),
     ),
     Action(
         "approval.give", "POST", ACTION_PATHS["approval.give"], "decision", "agent",
         "Approve what was asked for",
         "By a key that the request names, of an agent or an operator, with a signed statement of its own. That is good "
         "for one admission of exactly this action, within its time, under the rules that it names.",
-        approval.give,
+        _core("approval.give"),
     ),
     Action(
         "approval.decline", "POST", ACTION_PATHS["approval.decline"], "decision", "agent",
         "Decline what was asked for",
         "The request goes on as long as enough others are left who may approve.",
-        approval.decline,
+        _core("approval.decline"),
     ),
     Action(
         "approval.withdraw", "POST", ACTION_PATHS["approval.withdraw"], "decision", "agent",
         "Ask for an approval no longer",
         "By whoever asked. Statements that were given already are still good.",
-        approval.withdraw,
+        _core("approval.withdraw"),
     ),
     Action(
         "batch.submit", "POST", ACTION_PATHS["batch.submit"], "decision", "agent",
         "Take, renew and give back many leases, and ask for admissions, in one request",
         "Each command is decided as if it had come alone, after those before it, and gets an entry of its own. With "
         "`isAtomic: true` the first refusal undoes them all, and one entry says which it was. Nothing in it waits.",
-        batch.submit,
+        _core("batch.submit"),
     ),
     Action(
         "session.open", "POST", ACTION_PATHS["session.open"], "decision", "session",
         "Begin to act for an agent, with a key of a short life",
         "Signed by the new key, with the delegations that lead to it: who lets it do what, on which names, until when. "
         "The session ends then, or when it is silent for too long, and what it holds is given back.",
-        session.open_session,
+        _core("session.open_session"),
     ),
     Action(
         "session.beat", "POST", ACTION_PATHS["session.beat"], "decision", "session",
         "Say that a session is alive, and what it is at",
         "Any entry of its own keeps a session alive; this is for one that has nothing else to say.",
-        session.beat,
+        _core("session.beat"),
     ),
     Action(
         "session.close", "POST", ACTION_PATHS["session.close"], "decision", "agent",
         "End a session and give back what it holds",
         "By itself, its agent or an operator. The key can't be used again here while its delegation lasts and for a "
         "day after. Closing a session that has ended is a success without effect.",
-        session.close,
+        _core("session.close"),
     ),
     Action(
         "operator.add", "POST", ACTION_PATHS["operator.add"], "decision", "operator",
         "Let another key answer for agents",
         "From this entry on it may do what operators do. The line for resources is shared among the operators.",
-        operator.add,
+        _core("operator.add"),
     ),
     Action(
         "operator.remove", "POST", ACTION_PATHS["operator.remove"], "decision", "operator",
         "Stop an operator, and everybody it answers for",
         "Its agents are refused and its sessions end; what they hold is given back. The last operator stays.",
-        operator.remove,
+        _core("operator.remove"),
     ),
     Action(
         "scheme.set", "POST", ACTION_PATHS["scheme.set"], "decision", "operator",
         "Say how the names of a scheme share and fold",
         "Only while nothing of the scheme is held or waited for; the values that stand already may be set at any time.",
-        scheme.set_scheme,
+        _core("scheme.set_scheme"),
     ),
     Action(
         "rules.load", "POST", ACTION_PATHS["rules.load"], "decision", "operator",
         "Put a set of rules in force",
         "Cedar text, checked against the published schema before it is let in. `enforce` decides from the next entry "
         "on, `shadow` only writes down what it would have decided. The text is in the ledger.",
-        rules.load,
+        _core("rules.load"),
     ),
     Action(
         "agent.add", "POST", ACTION_PATHS["agent.add"], "decision", "operator",
         "Let a key act on this ledger",
         "Enrols the DID, with a label for people. A removed key may be enrolled again, also by another operator. An "
         "agent with `agentCustody: gateway` has its key here, and acts by an API key.",
-        agent.add,
+        _core("agent.add"),
     ),
     Action(
         "agent.remove", "POST", ACTION_PATHS["agent.remove"], "decision", "operator",
         "Stop a key from acting on this ledger",
         "From this entry on the key decides and reads nothing; what it and its sessions hold is given back.",
-        agent.remove,
+        _core("agent.remove"),
     ),
     Action(
         "apikey.issue", "POST", ACTION_PATHS["apikey.issue"], "decision", "operator",
         "Let an API key be used here",
         "Names the key by its SHA-256; the key itself stays with whoever made it. With an agent in the gateway's "
         "custody it speaks for that one; without, it enrols new agents and reads. A trial key enrols one.",
-        apikey.issue,
+        _core("apikey.issue"),
     ),
     Action(
         "apikey.revoke", "POST", ACTION_PATHS["apikey.revoke"], "decision", "operator",
         "Stop an API key",
         "From this entry on it does nothing. Agents that it enrolled stay; remove those that should not.",
-        apikey.revoke,
+        _core("apikey.revoke"),
     ),
     Action(
         "key.announce", "POST", ACTION_PATHS["key.announce"], "decision", "operator",
         "Put a further key of the gateway in force",
         "Carries a statement that the root signed. From the next entry on the key signs beside the one in force; the "
         "key that must come after it is committed to by its hash.",
-        key.announce,
+        _core("key.announce"),
     ),
     Action(
         "key.retire", "POST", ACTION_PATHS["key.retire"], "decision", "operator",
         "Take a key of the gateway out of force",
         "Carries a statement that the root signed. What the key signed stays valid; it can't sign anything newer.",
-        key.retire,
+        _core("key.retire"),
     ),
     Action(
         "key.compromise", "POST", ACTION_PATHS["key.compromise"], "decision", "operator",
         "Disown a key of the gateway that others may have",
         "Carries a statement that the root signed. What the key signed then needs witnesses, or a proof to a tree that "
         "a later key signed.",
-        key.compromise,
+        _core("key.compromise"),
     ),
     Action(
         "agent.enrol", "POST", f"{PREFIX}/agents/enrol", "enrolment", "bearer",

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
-from gateway.actions import Action
+from gateway.actions import Action, load_deciders
 from gateway.clock import Clocks, LogClock
 from gateway.core.append import Batch, Imprint
 from gateway.core.dispute import disputed
@@ -139,6 +139,7 @@ class Sequencer:
         parking: Parking | None = None,
         evaluate: Evaluate | None = None,
     ) -> None:
+        load_deciders()
         assert origin == signer.origin, "the signer must be of this ledger"
         self.counters = Counters()
         self.entries: Counter[str] = Counter()
