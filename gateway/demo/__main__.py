@@ -1,10 +1,11 @@
 """`tallystick demo`: the whole promise in half a minute, and exit code 0 only if every part of it held.
 
 A gateway with throw-away keys and a witness beside it, a swarm that replays real work under leases, two workers killed,
-a session that falls silent and one that is revoked, a program without a key, many commands at once; in the middle of
-all that the log key is changed. Then, with everything gone, every receipt and the whole ledger are verified offline, a
-thief's other history is proven to be one, and a flipped bit is refused. What it made stays in a folder, so that you can
-verify it again yourself. It asserts relations, never counts: the counts depend on the machine.
+a session that falls silent and one that is revoked, a program without a key, many commands at once, an act that needs
+an approval; in the middle of all that the log key is changed. Then, with everything gone, every receipt and the whole
+ledger are verified offline, a thief's other history is proven to be one, and a flipped bit is refused. What it made
+stays in a folder, so that you can verify it again yourself. It asserts relations, never counts: the counts depend on
+the machine.
 """
 
 import argparse
@@ -21,15 +22,15 @@ from pathlib import Path
 from gateway.client.agent import Agent
 from gateway.client.join import join
 from gateway.client.profile import open_profile
-from gateway.demo import company, scene
+from gateway.demo import admissions, company, scene
 from gateway.demo.checks import GRANTS, count, waits
-from gateway.demo.judge import Verdict, judge_sessions, judge_waiting, judge_work
-from gateway.demo.offline import judge_audits, judge_theft, pins_of, verify
+from gateway.demo.judge import Verdict, judge_gate, judge_sessions, judge_waiting, judge_work
+from gateway.demo.offline import judge_audits, judge_rules, judge_theft, pins_of, verify
 from gateway.demo.recorder import Record, leaf_of
 from gateway.demo.server import free_url, gateway, make_ledger, witness
 from gateway.demo.swarm import TTL_MS, Swarm
 from gateway.demo.trace import Piece, read_pieces
-from gateway.demo.watch import Audit, Theft, Watch, upgrade
+from gateway.demo.watch import Audit, Theft, Watch, rules_option, upgrade
 from verifier.replay.source import open_source
 from verifier.wire import (
     LEAF_BYTES_MAX,
@@ -123,6 +124,7 @@ class Day:
     swarm: Swarm
     record: Record
     told: scene.Scene
+    gate: admissions.Gate
     people: company.Company
     first_audit: Audit
     seconds: float
@@ -163,9 +165,10 @@ async def _work(folder: Path, url: str, watch: Watch, pieces: Sequence[Piece]) -
             audit = group.create_task(_change_key(swarm, watch))
             await swarm.run(pieces, lambda: _progress(swarm, len(pieces)))
         told = await scene.play(pins, record)
+        gate = await admissions.play(operator, pins, record)
         await _await_expiries(folder / "visitor", swarm)
     _progress(swarm, len(pieces), end="\n")
-    return Day(swarm, record, told, people.result(), audit.result(), time.perf_counter() - started_s)
+    return Day(swarm, record, told, gate, people.result(), audit.result(), time.perf_counter() - started_s)
 
 
 async def _change_key(swarm: Swarm, watch: Watch) -> Audit:
@@ -180,13 +183,17 @@ def _judge(out: Path, day: Day, leaves: list[JsonObject], last_audit: Audit, the
     verdict = Verdict()
     _tell(day.swarm, leaves, day.seconds)
     print("   Two more workers met in a circle.\n" + "".join(f"     {line}\n" for line in day.told.lines()))
+    print("   Before acting it is asked.\n" + "".join(f"     {line}\n" for line in day.gate.lines()))
     print("   And others of the same operator.\n" + "".join(f"     {line}\n" for line in day.people.lines()))
     judge_work(verdict, day.swarm, leaves)
     judge_waiting(verdict, day.told, waits(leaves))
     judge_sessions(verdict, day.swarm, day.people, leaves)
+    judge_gate(verdict, day.gate)
     print(f"\n3. Gateway and witness are gone. What a stranger can check with the files in {out} alone")
     verify(verdict, out, day.record)
     judge_audits(verdict, day.first_audit, last_audit)
+    if admissions.HAS_RULES:
+        judge_rules(verdict, last_audit)
     judge_theft(verdict, out, theft)
     return verdict
 
@@ -281,7 +288,7 @@ def _close(verdict: Verdict, out: Path) -> int:
 Everything held. Look at it yourself ({out}/receipt.json is the receipt of entry {leaf["seq"]}):
   . .venv/bin/activate
   tallystick-verify receipt {out}/receipt.json {pins}
-  tallystick-verify ledger {out}/{TILES} {pins}
+  tallystick-verify ledger {out}/{TILES} {" ".join((*rules_option(), pins))}
   tallystick-verify compare {out}/evidence.json {pins}""")
     return 0
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from gateway.demo import company, scene
+from gateway.demo import admissions, company, scene
 from gateway.demo.checks import (
     GRANTS,
     Life,
@@ -111,6 +111,22 @@ def judge_sessions(verdict: Verdict, swarm: Swarm, people: company.Company, leav
         {_object(leaf["request"])["batch"] for leaf in commands} == {seq(commands[0]) - 1}
         and [seq(leaf) for leaf in commands] == list(range(seq(commands[0]), seq(commands[0]) + len(commands))),
         "the commands of the batch stand in a row behind the request that asked for them",
+    )
+
+
+def judge_gate(verdict: Verdict, told: admissions.Gate) -> None:
+    """Check what must hold of those who asked before they acted."""
+    late, allowed = told.late.receipt.leaf, told.allowed.receipt.leaf
+    verdict.expect(
+        told.late.current_token == told.new.fencing_token > told.old.fencing_token
+        and late.number("endedSeq") == told.broken.seq,
+        "an old token was denied, with the token that counts and the entry that ended the old one",
+    )
+    verdict.expect(
+        (told.alone is None or told.alone.error == "not_permitted")
+        and allowed.number("fencingToken") == told.new.fencing_token
+        and told.again.error == "approval_used",
+        "what nobody may do alone was admitted once it was approved, and the approval bought nothing more",
     )
 
 

@@ -65,6 +65,14 @@ def judge_audits(verdict: Verdict, first: Audit, second: Audit) -> None:
     )
 
 
+def judge_rules(verdict: Verdict, audit: Audit) -> None:
+    """Check that the auditor asked the rules again, of everything that they had said."""
+    verdict.expect(
+        0 < audit.rulings == audit.derived,
+        f"what rules said of {audit.rulings} admissions was asked again of the engine, with the same answers",
+    )
+
+
 def judge_theft(verdict: Verdict, out: Path, theft: Theft) -> None:
     """Check that the thief's history convinces neither the witness nor anybody who compares."""
     verdict.expect(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from gateway.demo.admissions import HAS_RULES
 from gateway.demo.server import ORIGIN, run
 from gateway.ledger.cosigned import WITNESSES_FILE, add_checkpoint_body, open_witnesses, served_policy
 from gateway.witness.books import add_line
@@ -29,11 +30,16 @@ ANSWER_SECONDS_MAX = 30
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an auditor said: its exit code, where it began, and how far it came."""
+    """What an auditor said: its exit code, where it began, how far it came.
+
+    `rulings` is how often rules spoke since the ledger began, `derived` how often they were asked again.
+    """
 
     exit_code: int
     start: int
     size: int
+    rulings: int = 0
+    derived: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +94,13 @@ class Watch:
         """Bring the copy up to date, and audit what is new in it since the last time."""
         run("gateway", "ledger", "export", "--tiles", str(self.tiles), "--data", str(self.data), check=True)
         pins = ["--root", f"@{self.data}/public/root.vkey", "--keys", f"{self.data}/public/keys.note"]
-        done = run("verifier", "ledger", str(self.tiles), "--state", str(self.audit_folder), *pins, "--json")
+        done = run(
+            "verifier", "ledger", str(self.tiles), "--state", str(self.audit_folder), *rules_option(), *pins, "--json"
+        )
         facts = json.loads(done.stdout)["facts"]
-        return Audit(done.returncode, facts.get("start", 0), facts.get("size", 0))
+        rulings = facts.get("rulings", {"count": 0, "derivedAgain": 0})
+        size = facts.get("size", 0)
+        return Audit(done.returncode, facts.get("start", 0), size, rulings["count"], rulings["derivedAgain"])
 
     def steal(self, leaves: Iterable[bytes]) -> Theft:
         """Sign another history with the log key in force, and ask the witness to sign it too."""
@@ -115,6 +125,11 @@ class Watch:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
+
+
+def rules_option() -> tuple[str, ...]:
+    """Return what an auditor says who has the engine of the rules."""
+    return ("--rules",) if HAS_RULES else ()
 
 
 async def upgrade(receipt: Path, policy: Path, home: Path) -> None:

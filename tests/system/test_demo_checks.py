@@ -6,7 +6,7 @@ import pytest
 
 from gateway.demo.checks import is_all_returned, lives, spans
 from gateway.demo.judge import Verdict
-from gateway.demo.offline import judge_audits
+from gateway.demo.offline import judge_audits, judge_rules
 from gateway.demo.watch import Audit
 from verifier.wire import JsonObject
 
@@ -73,4 +73,11 @@ def test_an_auditor_who_comes_back_decides_what_is_new_and_nothing_else(
 ) -> None:
     verdict = Verdict()
     judge_audits(verdict, first, second)
+    assert (verdict.failures == []) is is_fine
+
+
+@pytest.mark.parametrize(("rulings", "derived", "is_fine"), [(2, 2, True), (2, 1, False), (0, 0, False)])
+def test_rules_that_spoke_are_asked_again_every_time(rulings: int, derived: int, is_fine: bool) -> None:
+    verdict = Verdict()
+    judge_rules(verdict, Audit(0, 0, 340, rulings, derived))
     assert (verdict.failures == []) is is_fine
