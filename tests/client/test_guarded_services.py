@@ -17,7 +17,7 @@ from yarl import URL
 
 from gateway.client.admission_guard import AdmissionGuard
 from gateway.client.agent import Agent
-from gateway.client.errors import AdmissionDenied, Fenced, NotWitnessed
+from gateway.client.errors import AdmissionDenied, AnswerRefused, Fenced, NotWitnessed
 from gateway.client.fence import FenceGuard
 from gateway.client.guards import (
     PASSED,
@@ -531,17 +531,86 @@ async def test_a_caller_that_hangs_up_while_it_waits_has_used_nothing(gateway: L
         assert (await service.send(second)).status == 200
 
 
-async def test_a_handler_that_fails_is_the_applications_own_matter(gateway: LocalGateway, alice: Agent) -> None:
+@pytest.mark.parametrize("error", [TimeoutError("of its own"), Fenced("of its own"), AnswerRefused("of its own")])
+async def test_what_a_handler_raises_is_the_applications_own_matter(
+    gateway: LocalGateway, alice: Agent, error: Exception
+) -> None:
+    """A handler may well ask other guards; what they say is not taken for a refusal of this one."""
+
     async def fail() -> None:
-        raise TimeoutError("a timeout of its own")
+        raise error
 
     async for service in served("asgi", gateway):
         call = await service.call(alice)
         service.ran.during = fail
-        with pytest.raises(TimeoutError, match="of its own"):
+        with pytest.raises(type(error), match="of its own"):
             await service.send(call)
         service.ran.during = None
         await service.refuses("used", call)
+
+
+async def test_an_answer_that_has_begun_is_not_followed_by_another(gateway: LocalGateway, alice: Agent) -> None:
+    """The handler is stopped in the middle of its answer: the connection breaks, and no problem is written into it."""
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"half")
+        await asyncio.sleep(5)
+        return response
+
+    door = new_door(gateway, "http://store.example", run_ms=50)
+    app = web.Application(middlewares=[guard_middleware(door)])
+    app.router.add_put("/files/a.py", slowly)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/files/a.py"
+    door._authorities = frozenset([URL(url).host_port_subcomponent or ""])
+    call = await guarded_request(alice, "PUT", url, BODY, operation="file.write", resources=NAME)
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await over_http(call)
+    await runner.cleanup()
+    door.guard.close()
+
+
+@pytest.mark.parametrize("how", ["read", "json", "post", "multipart", "after"])
+async def test_a_handler_reads_its_body_by_whichever_way(gateway: LocalGateway, alice: Agent, how: str) -> None:
+    form = b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
+    types = {"post": "application/x-www-form-urlencoded", "multipart": "multipart/form-data; boundary=x"}
+    body = {"read": b"1", "json": b'{"a": "1"}', "post": b"a=1", "multipart": form, "after": b"1"}[how]
+    seen: list[object] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        if how in ("read", "after"):
+            seen.append((await request.read()).decode())
+        else:
+            seen.append((await request.json() if how == "json" else await request.post())["a"])
+        assert await request.read() in (body, b"")
+        return web.Response()
+
+    @web.middleware
+    async def before(request: web.Request, handler: Any) -> web.StreamResponse:
+        if how == "after":
+            await request.read()
+        return await handler(request)  # type: ignore[no-any-return]
+
+    door = new_door(gateway, "http://store.example")
+    app = web.Application(middlewares=[before, guard_middleware(door)])
+    app.router.add_put("/files/a.py", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/files/a.py"
+    door._authorities = frozenset([URL(url).host_port_subcomponent or ""])
+    call = await guarded_request(
+        alice, "PUT", url, body, operation="file.write", resources=NAME,
+        content_type=types.get(how, "application/json"),
+    )  # fmt: skip
+    assert (await over_http(call)).status == 200
+    assert seen == ["1"]
+    await runner.cleanup()
+    door.guard.close()
 
 
 # -- bodies that trickle, and other scopes -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from aiohttp.streams import StreamReader
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.client.errors import AnswerRefused, Fenced
-from gateway.client.guards.door import Door, Knock, Passed
+from gateway.client.guards.door import Door, Knock, Passed, Run
 from gateway.client.guards.refusing import problem
 from gateway.client.guards.request import Call
 
@@ -29,24 +29,27 @@ def guard_middleware(door: Door) -> Middleware:
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        run = Run(handler)
         try:
             knock = door.knock(_call(request))
-            if knock is None:
-                return await handler(request)
-            return await _passed(door, knock, request, handler)
+            if knock is not None:
+                return await _passed(door, knock, request, run)
         except (Fenced, AnswerRefused) as error:
+            if run.is_own(error) or request.writer.output_size > 0:
+                raise
             status, headers, body = problem(error)
             return web.Response(status=status, headers=dict(headers), body=body)
+        return await handler(request)
 
     return guarded
 
 
-async def _passed(door: Door, knock: Knock, request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _passed(door: Door, knock: Knock, request: web.Request, run: Run[web.StreamResponse]) -> web.StreamResponse:
     body = await _body(door, request)
     async with door.passing(knock, body) as passed:
         _put_back(request, body)
         request[PASSED] = passed
-        return await handler(request)
+        return await run(request)
 
 
 async def _body(door: Door, request: web.Request) -> bytes:

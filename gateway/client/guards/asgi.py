@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from gateway.client.errors import AnswerRefused, Fenced
-from gateway.client.guards.door import NO_WEBSOCKET, Door
+from gateway.client.guards.door import NO_WEBSOCKET, Door, Run
 from gateway.client.guards.refusing import problem
 from gateway.client.guards.request import Call
 
@@ -52,20 +52,21 @@ class GuardedApp:
         raise ValueError(f"a guard knows no scope {kind!r}, and lets through what it knows only")
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = _Answer(send)
+        answer, run = _Answer(send), Run(self._app)
         try:
             knock = self._door.knock(_call(scope, scope["method"]))
-            if knock is None:
-                return await self._app(scope, receive, send)
-            body = await self._body(receive)
-            async with self._door.passing(knock, body) as passed:
-                await self._app({**scope, PASSED: passed}, _again(body, receive), answer.send)
+            if knock is not None:
+                body = await self._body(receive)
+                async with self._door.passing(knock, body) as passed:
+                    return await run({**scope, PASSED: passed}, _again(body, receive), answer.send)
         except (Fenced, AnswerRefused) as error:
-            if answer.has_begun:
+            if run.is_own(error) or answer.has_begun:
                 raise
             await _refuse(error, "http.response", send)
+            return
         except _Gone:
             return
+        await self._app(scope, receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._door.describe(_call(scope, "GET")) is None:

@@ -10,10 +10,11 @@ Source: docs/protocol.md 41.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any, Generic, TypeVar
 
 from gateway.client.admission_guard import AdmissionGuard, Deed, Judged
 from gateway.client.errors import Fenced
@@ -27,6 +28,7 @@ from verifier.wire import Malformed
 
 NO_WEBSOCKET = "what is said over a websocket can't be admitted one by one"
 BODY_BYTES_MAX = 1_048_576
+R = TypeVar("R")
 BODY_MS, WAIT_MS, RUN_MS = 10_000, 10_000, 30_000
 
 
@@ -71,6 +73,25 @@ class Passed:
     def actor(self) -> str:
         """The key that signed the request and that the receipt is of."""
         return self.receipt.leaf.actor
+
+
+class Run(Generic[R]):
+    """Runs a handler, and tells what it raised by itself from what the door did."""
+
+    def __init__(self, handler: Callable[..., Awaitable[R]]) -> None:
+        self._handler = handler
+        self._raised: BaseException | None = None
+
+    async def __call__(self, *arguments: Any) -> R:
+        try:
+            return await self._handler(*arguments)
+        except BaseException as error:
+            self._raised = error
+            raise
+
+    def is_own(self, error: BaseException) -> bool:
+        """Say whether this came out of the handler: nobody takes that for a refusal."""
+        return error is self._raised
 
 
 class Door:
@@ -133,7 +154,9 @@ class Door:
         if isinstance(guard, AdmissionGuard):
             arguments = arguments_of(call.method, call.path, call.query, body)
             return guard.judge(knock.verified, act, sha256(arguments).hexdigest())
-        use = Use(f"the request {signed.nonce} of {signed.keyid}", signed.expires_ms + SKEW_MS)
+        use = Use(
+            f"the request {signed.nonce} of {signed.keyid}", signed.expires_ms + SKEW_MS, knock.verified.leaf.time_ms
+        )
         return Judged(guard.judge(knock.verified, act.resources, act.mode), use)
 
     @asynccontextmanager
