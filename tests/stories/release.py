@@ -53,10 +53,10 @@ async def tell(stage: Stage) -> tuple[Teller, str]:
         and deploys over it, because nobody told it.
         """,
         f"""
-        Bob's deployment is *admitted*: allowed for one execution, of exactly the text whose SHA-256 he named, until
-        his lease ends at the latest. Ada's was not, and both answers are signed. Whoever stands before production
-        asks for the receipt of an admission and looks at it once more ([guards](../guards.md)): a lease that nobody
-        checks stops nobody.
+        Bob's deployment is *admitted*: allowed for one execution, of exactly the text whose SHA-256 he named, until his
+        lease ends at the latest. Ada's was not, and both answers are signed. Here both asked by themselves. Where they
+        might not, whatever deploys has an `AdmissionGuard` ([protocol 41](../protocol.md#41-admission-guard)) or one of
+        the other [guards](../guards.md): a lease that nobody checks stops nobody.
 
         No [rules](../operating.md#rules) were loaded here, so what decided is in code alone: the lease, the token,
         and that nobody else was in the way. The text was `{COMMAND}` and the end of the line; the ledger has only its
