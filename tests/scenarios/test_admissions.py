@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from gateway.client.admission_guard import Act, AdmissionGuard, answer_admission
+from gateway.client.admission_guard import AdmissionGuard, Deed, answer_admission
 from gateway.client.errors import Fenced
 from gateway.client.fence import Answer as Proof
 from gateway.core.state import RuleSet
@@ -56,7 +56,7 @@ class Store:
             return
         challenge = self._guard.challenge()
         proof = Proof(challenge, answer_admission(key_of(name), challenge, receipt))
-        with self._guard.permit(receipt, proof, Act("file.write", (NAME,)), content):
+        with self._guard.permit(receipt, proof, Deed("file.write", (NAME,)), content):
             self.number = int(content)
 
 
