@@ -17,7 +17,11 @@ from verifier.wire import JsonObject, JsonValue
 
 Fact: TypeAlias = int | str
 MS_PER_MINUTE, MINUTES_PER_DAY = 60_000, 1_440
-NESTING_MAX = 24  # brackets of a rule set: 48 overflow the stack of 512 KiB that some threads have, and end a process
+# What an engine descends into, counted before it sees a text: brackets in one another, and operators of one policy. In
+# the stack of 512 KiB that some threads have, 48 brackets, 970 operators or 254 times `if` end a process.
+NESTING_MAX, OPERATORS_MAX = 24, 480
+_OPERATORS = ("&&", "||", "+", "-", "*", ".", "[")
+BRANCH_WORDS, BRANCH_WEIGHT = ("if", "when", "unless"), 8  # operators that each of these words counts as
 
 # Name in a rule's context, and Cedar's type. Those of a scheme are of the scheme of the resource that is asked about.
 _OF_REQUEST = (("operation", "String"), ("argumentsDigest", "String"), ("cost", "Long"))
@@ -35,6 +39,11 @@ SCHEMA = (
     "  principal: [Agent],\n  resource: [Resource],\n  context: Facts,\n};\n"
 )
 SCHEMA_DIGEST = sha256(SCHEMA.encode()).hexdigest()
+
+
+def operators_in(token: str) -> int:
+    """Return how many operators a token of a rule set counts as. Source: docs/protocol.md 39.2."""
+    return BRANCH_WEIGHT if token in BRANCH_WORDS else int(token in _OPERATORS)
 
 
 class SchemeRow(NamedTuple):

@@ -1,7 +1,7 @@
 """The text of a rule set: where each policy begins, how deep its brackets go, where a word stands.
 
-The engine's own words of a fault name no line, and its parser descends once for each bracket: some hundred of them end
-the process that it runs in. So brackets are counted here, before the engine sees a text.
+The engine's own words of a fault name no line, and its parser descends once for each bracket and each operator of a
+chain: some hundred of them end the process that it runs in. So both are counted here, before the engine sees a text.
 Source: docs/protocol.md 39.2; the tokens are those of Cedar: strings with backslashes, comments to the end of the line.
 """
 
@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from verifier.rules import NESTING_MAX
+from verifier.rules import NESTING_MAX, OPERATORS_MAX, operators_in
 
+_LONG = f"this policy has more than {OPERATORS_MAX} operators (if, when and unless count eight times); make two of it"
 _PAIRS = {")": "(", "]": "[", "}": "{"}
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|\s+|\w+|.', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|\s+|\w+|&&|\|\||.', re.DOTALL)
 
 
 class Statement(NamedTuple):
@@ -49,9 +50,14 @@ def statements(text: str) -> list[Statement]:
 
 
 def misplaced(text: str) -> Misplaced | None:
-    """Return the first bracket or quote that has no partner, or lies deeper than any policy needs."""
+    """Return the first bracket or quote that has no partner or lies deeper than any policy needs, or the first operator
+    that is one too many."""
     open_at: list[tuple[str, int]] = []
+    operators = 0
     for at, token in _tokens(text):
+        operators = 0 if token == ";" else operators + operators_in(token)
+        if operators > OPERATORS_MAX:
+            return Misplaced(_line(text, at), _LONG)
         if token == '"':
             return Misplaced(_line(text, at), 'a text that begins with " here does not end')
         if token in _PAIRS.values() and len(token) == 1:

@@ -10,12 +10,13 @@ import pytest
 from gateway.core import state
 from gateway.rules.engine import open_engine
 from gateway.rules.evaluate import DEPTH_MAX as GATEWAYS_DEPTH_MAX
+from gateway.rules.text import misplaced
 from tests.core.requests import did_of
 from verifier.entries import MODES
 from verifier.replay import cedar
 from verifier.replay.cedar import Cedar, depth_of, is_shallow
 from verifier.replay.ruling import Claim, RuleSet, Ruling
-from verifier.rules import CONTEXT, NESTING_MAX, Question, SchemeRow
+from verifier.rules import CONTEXT, NESTING_MAX, OPERATORS_MAX, Question, SchemeRow
 
 HEADS = (
     "permit(principal, action, resource)",
@@ -140,6 +141,10 @@ def test_bounds_are_the_same_on_both_sides() -> None:
     assert cedar.DEPTH_MAX == GATEWAYS_DEPTH_MAX
     for depth, is_good in ((NESTING_MAX, True), (NESTING_MAX + 1, False)):
         assert is_shallow("(" * depth + ")" * depth) is is_good
+    for chain, most in (("1+", OPERATORS_MAX), ("a&&", OPERATORS_MAX), ("a.", OPERATORS_MAX), ("when if ", 30)):
+        for count in (most, most + 1):
+            assert is_shallow(chain * count) is (misplaced(chain * count) is None) is (count == most)
+    assert is_shallow(("1+" * OPERATORS_MAX + ";") * 2) and not is_shallow(("(" + "1+" * OPERATORS_MAX + ";") * 2)
     assert is_shallow('// ((((\n"((("') and not is_shallow("(") and not is_shallow(")(")
     assert (depth_of(1), depth_of([[{}]]), depth_of({"a": [1]})) == (1, 3, 3)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from verifier.entries import OBLIGATION, RULE_ID, RULE_IDS_MAX
 from verifier.replay.ruling import Claim, Engine, RuleSet, Ruling, error_of
 from verifier.replay.things import Faults
-from verifier.rules import CONTEXT, NESTING_MAX, SCHEMA, Evaluation, Question, evaluations
+from verifier.rules import CONTEXT, NESTING_MAX, OPERATORS_MAX, SCHEMA, Evaluation, Question, evaluations, operators_in
 from verifier.wire import JsonObject, JsonValue
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ DEPTH_MAX = 128  # of a policy's tree: the engine stops at what is left of a sta
 SETS_MAX, ANSWERS_MAX = 64, 16_384  # kept; an honest ledger has one set at a time
 _ERROR = Ruling("error", (), ())
 # Texts and comments count as one token, so that no bracket in them does.
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|[()\[\]{}]', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|//[^\n]*|\w+|&&|\|\||[()\[\]{};.+*-]', re.DOTALL)
 
 
 class Policy(NamedTuple):
@@ -131,7 +131,9 @@ class Cedar:
 
     def _parse(self, text: str) -> Parsed:
         if not is_shallow(text):
-            raise ValueError(f"brackets lie more than {NESTING_MAX} deep, or do not close")
+            raise ValueError(
+                f"brackets over {NESTING_MAX} deep or not closed, or a policy of over {OPERATORS_MAX} operators"
+            )
         read = json.loads(self._cedar.policies_to_json_str(text))
         if read["templates"] or read["templateLinks"]:
             raise ValueError("a policy has a slot")
@@ -181,11 +183,12 @@ def _let_go(error: BaseException) -> None:
 
 
 def is_shallow(text: str) -> bool:
-    """Say whether the brackets of a text are few in one another and close."""
-    depth = 0
+    """Say whether the brackets of a text are few in one another and close, and the operators of each policy are few."""
+    depth = operators = 0
     for token in _TOKEN.findall(text):
         depth += (token in "([{") - (token in ")]}")
-        if not 0 <= depth <= NESTING_MAX:
+        operators = 0 if token == ";" and depth == 0 else operators + operators_in(token)
+        if not 0 <= depth <= NESTING_MAX or operators > OPERATORS_MAX:
             return False
     return depth == 0
 
