@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -685,6 +687,32 @@ async def test_without_a_raw_path_the_path_has_to_be_plain(gateway: LocalGateway
         scope = scope_of(call) | {"raw_path": None}
         assert answer_in(await run_asgi(app, {**scope, "path": "/files/a b"}, [])).code == "signature_malformed"
         assert answer_in(await run_asgi(app, scope, chunked(BODY))).status == 200
+
+
+async def test_behind_a_server_and_a_framework_that_others_made(gateway: LocalGateway, alice: Agent) -> None:
+    """Starlette under uvicorn: both come with a tool of the tests, and neither knows of guards."""
+    uvicorn, starlette = pytest.importorskip("uvicorn"), pytest.importorskip("starlette.applications")
+    routing, responses = pytest.importorskip("starlette.routing"), pytest.importorskip("starlette.responses")
+
+    async def put(request: Any) -> Any:
+        actor = request.scope["tallystick.passed"].actor
+        return responses.JSONResponse({"size": len(await request.body()), "actor": actor})
+
+    door = new_door(gateway, "http://store.example")
+    app = GuardedApp(starlette.Starlette(routes=[routing.Route("/files/{name}", put, methods=["PUT"])]), door)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_level="critical"))
+        serving = asyncio.ensure_future(server.serve([listener]))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        door._authorities = frozenset([URL(url).host_port_subcomponent or ""])
+        call = await guarded_request(alice, "PUT", f"{url}/files/a.py", BODY, operation="file.write", resources=NAME)
+        assert (await over_http(replace(call, body=b"?"))).code == "digest_wrong"
+        answer = await over_http(call)
+        assert json.loads(answer.body) == {"size": len(BODY), "actor": ALICE.did}
+        assert (await over_http(call)).code == "used"
+        server.should_exit = True
+        await serving
+    door.guard.close()
 
 
 # -- a FenceGuard behind the same door ---------------------------------------------------------------------------------
