@@ -164,10 +164,11 @@ def scheme_line(row: JsonObject) -> str:
 def usage_line(row: JsonObject, own: str = "") -> str:
     """Return what was admitted to one agent or operator, or on one scheme, in one line."""
     name = str(row.get("did", row.get("scheme")))
-    denied = f"  denied {row['denied']}" if "denied" in row else ""
+    is_scheme = row.get("of") == "scheme"  # of which only the day is known
+    ever = "" if is_scheme else f"  ever {row.get('count')}, cost {row.get('cost')}  denied {row.get('denied')}"
     return (
         f"{row.get('of')} {name}{_you(name, own)}  this minute {row.get('countMinute')}  today {row.get('countDay')}, "
-        f"cost {row.get('costDay')}  ever {row.get('count')}, cost {row.get('cost')}{denied}"
+        f"cost {row.get('costDay')}{ever}"
     )
 
 

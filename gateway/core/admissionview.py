@@ -54,10 +54,9 @@ def _usage_row(of: str, whose: str, usage: Usage) -> JsonObject:
         "countMinute": usage.minute_count,
         "countDay": usage.day_count,
         "costDay": usage.day_cost,
-        "count": usage.total,
-        "cost": usage.total_cost,
     }
-    return row if of == "scheme" else {**row, "denied": usage.denied}
+    ever: JsonObject = {"count": usage.total, "cost": usage.total_cost, "denied": usage.denied}
+    return row if of == "scheme" else row | ever
 
 
 # -- approvals ---------------------------------------------------------------------------------------------------------

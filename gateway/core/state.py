@@ -373,7 +373,8 @@ class Usage(NamedTuple):
 
     `minute` and `day` are log time divided by their length: what is counted of another one is over. Sums stop at the
     largest number that the wire can hold. `denied` is counted of agents and operators alone. `seq` is the last entry
-    that admitted something; None before the first.
+    that admitted something; None before the first. Of a scheme nothing is kept when its day is over, at `until_ms`:
+    schemes are named by whoever asks, so there may be any number of them.
     """
 
     minute: int
@@ -385,6 +386,7 @@ class Usage(NamedTuple):
     total_cost: int
     denied: int
     seq: int | None = None
+    until_ms: int | None = None
 
 
 class Counter(NamedTuple):
@@ -545,7 +547,7 @@ HOT_PREFIXES = (
 COLD_PREFIXES = ("ended/", "idem/", "nonce/", "burnt/", "cosigned/")
 # Records the store may drop, in any order, once their due time is not after log time. What stands on resources has
 # none: only a decision removes it.
-EXPENDABLE_PREFIXES = ("wait/", "edge/", "ask/", "session/", "ended/", "idem/", "nonce/", "burnt/")
+EXPENDABLE_PREFIXES = ("wait/", "edge/", "ask/", "usage/", "session/", "ended/", "idem/", "nonce/", "burnt/")
 
 _KINDS: Mapping[str, Callable[..., Record]] = MappingProxyType(
     {

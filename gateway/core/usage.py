@@ -37,8 +37,13 @@ def count_allowed(draft: Draft, request: SignedRequest, schemes: Iterable[str], 
     cost = request.number("cost")
     whose: list[tuple[UsageOf, str]] = [*_people(request), *(("scheme", name) for name in schemes)]
     for of, name in whose:
-        before = used(draft, of, name, context.t_ms)
-        draft.put(usage_key(of, name), counted_by(before, cost, context.seq))
+        after = counted_by(used(draft, of, name, context.t_ms), cost, context.seq)
+        draft.put(usage_key(of, name), after._replace(until_ms=forgotten_at_ms(of, after.day)))
+
+
+def forgotten_at_ms(of: str, day: int) -> int | None:
+    """Return from when on nobody needs to know what was counted on a day; None: it is counted in all as well."""
+    return (day + 1) * DAY_MS if of == "scheme" else None
 
 
 def count_denied(draft: Draft, request: SignedRequest) -> None:

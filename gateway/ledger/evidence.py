@@ -63,7 +63,7 @@ from gateway.core.state import (
     ticket_key,
     wait_key,
 )
-from gateway.core.usage import DAY_MS, MINUTE_MS, counted_by
+from gateway.core.usage import DAY_MS, MINUTE_MS, counted_by, forgotten_at_ms
 from gateway.errors import Fatal
 from gateway.ledger.live import Live
 from gateway.store.contract import Reading
@@ -450,7 +450,8 @@ class _Book:
         if allowed is None or before is None:
             return False
         minute, day = allowed.time_ms // MINUTE_MS, allowed.time_ms // DAY_MS
-        after = counted_by(usage._replace(minute=minute, day=day, **before), allowed.number("cost"), usage.seq)
+        found = usage._replace(minute=minute, day=day, until_ms=forgotten_at_ms(of, day), **before)
+        after = counted_by(found, allowed.number("cost"), usage.seq)
         return is_whole and after == usage._replace(total=after.total, total_cost=after.total_cost)
 
     def _number(self, name: str) -> int:

@@ -24,6 +24,7 @@ from gateway.core.state import (
     Record,
     Session,
     Timed,
+    Usage,
     Waits,
     broken_name,
     burnt_key,
@@ -139,7 +140,8 @@ class Live:
             self._file(key, record)
 
     def forget(self, t_ms: int) -> None:
-        """Drop refusals, ended sessions and asks that no longer count at `t_ms`, as the store does in its own time."""
+        """Drop what no longer counts at `t_ms`, as the store does in its own time: refusals, ended sessions, asks, the
+        counts of schemes."""
         while self._fading and self._fading[0][0] <= t_ms:
             _, key = heapq.heappop(self._fading)
             record = self._records.get(key)
@@ -178,4 +180,4 @@ def _when(key: str, timed: Timed) -> tuple[int, int, str]:
 
 def _fades_at_ms(record: Record) -> int | None:
     """Return when a hot record no longer counts, None for one that only an entry ends."""
-    return record.until_ms if isinstance(record, Waits | Edge | Session | Pending) else None
+    return record.until_ms if isinstance(record, Waits | Edge | Session | Pending | Usage) else None

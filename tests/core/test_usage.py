@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import Usage, usage_key
+from gateway.core.state import Usage, due_ms_of, usage_key
 from gateway.core.usage import DAY_MS, MINUTE_MS
+from gateway.ledger.live import Live
 from tests.core.court import FORBID, Court
 from tests.core.requests import Ask, add, admit, batch, did_of, remove
 from verifier.entries import Leaf
@@ -59,7 +60,24 @@ def test_a_scheme_counts_whoever_asks_and_once_for_all_names() -> None:
     assert of_schemes(one.allowed(read("E", "doc:b", "lib:a", "repo:d"))) == {
         "doc": (1, 1, 5), "lib": (0, 0, 0), "repo": (2, 2, 6),
     }  # fmt: skip
-    assert one.usage("scheme", "repo").total == 3
+    assert one.usage("scheme", "repo").day_count == 3
+
+
+def test_of_a_scheme_nothing_is_kept_when_its_day_is_over() -> None:
+    """Whoever asks may name as many schemes as it likes; who they are that ask, somebody enrolled."""
+    one = Court()
+    one.allowed(read("A", "doc:a", "lib:a"))
+    end_ms = (one.t_ms // DAY_MS + 1) * DAY_MS
+    due = {key: due_ms_of(record) for key, record in one.shelf.records.items() if key.startswith("usage/")}
+    assert due == {
+        usage_key("agent", did_of("A")): None, usage_key("operator", did_of("op")): None,
+        usage_key("scheme", "doc"): end_ms, usage_key("scheme", "lib"): end_ms,
+    }  # fmt: skip
+    live = Live(one.shelf.records.items())
+    live.forget(end_ms - 1)
+    assert len(live) == len(one.shelf.records)
+    live.forget(end_ms)
+    assert [key.split("/")[1] for key, _ in live.scan("usage/")] == ["agent", "operator"]
 
 
 def test_a_minute_and_a_day_begin_where_log_time_says() -> None:

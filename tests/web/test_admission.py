@@ -241,7 +241,7 @@ async def test_usage_counts_what_was_admitted_and_nothing_else(place: World) -> 
     assert [rows["agent", a][name] for name in counted] == [1, 1, 5, 1, 5, 0]
     assert [rows["agent", b][name] for name in counted] == [0, 0, 0, 0, 0, 1]
     assert [rows["operator", op][name] for name in counted] == [1, 1, 5, 1, 5, 1]
-    assert [rows["scheme", "lock"].get(name) for name in counted] == [1, 1, 5, 1, 5, None]
+    assert [rows["scheme", "lock"].get(name) for name in counted] == [1, 1, 5, None, None, None]
     one = (await place.get(f"{USAGE}?did={a}")).json
     assert (one["did"], one["usage"][0]) == (a, rows["agent", a])
 
