@@ -41,10 +41,14 @@ class Change:
 
 
 class Git:
-    """The repository in, or around, a folder; the variables that git gives its hooks are passed on to it."""
+    """The repository in, or around, a folder; the variables that git gives its hooks are passed on to it.
 
-    def __init__(self, folder: Path) -> None:
+    Not `is_called_by_git`: such variables are somebody else's, and the folder alone counts.
+    """
+
+    def __init__(self, folder: Path, *, is_called_by_git: bool = True) -> None:
         self.folder = folder
+        self._is_called_by_git = is_called_by_git
 
     def run(self, *arguments: str | bytes, given: bytes | None = None) -> bytes:
         """Return what `git ARGUMENTS` prints; GitFailed with what it complained of."""
@@ -59,11 +63,17 @@ class Git:
         try:
             done = subprocess.run(
                 ["git", *arguments], cwd=self.folder, input=b"" if given is None else given, capture_output=True,
-                timeout=GIT_SECONDS_MAX, check=False, env={**os.environ, "GIT_NO_REPLACE_OBJECTS": "1"},
+                timeout=GIT_SECONDS_MAX, check=False, env={**self._variables(), "GIT_NO_REPLACE_OBJECTS": "1"},
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired, ValueError) as error:
             raise GitFailed(f"git can't be run: {error}") from error
         return done.stdout if done.returncode == 0 else None
+
+    def _variables(self) -> dict[str, str]:
+        """Return this process's variables; those that lead git elsewhere only where it is git that set them."""
+        return {
+            name: value for name, value in os.environ.items() if self._is_called_by_git or not name.startswith("GIT_")
+        }
 
     def line(self, *arguments: str) -> str:
         """Return the one line that git prints, as the system's file names are spelled."""

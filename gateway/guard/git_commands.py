@@ -16,7 +16,7 @@ from gateway.guard.git import Git, GitFailed
 from gateway.guard.git_compare import check_push, guarded, staged_needs, told
 from gateway.guard.held import Desk
 from gateway.guard.hooks import before, hooks_of, install_hooks, is_ours, uninstall_hooks
-from gateway.guard.settings import Settings, Unset, home_of, note_home, read_settings, settings_of
+from gateway.guard.settings import Settings, Unset, home_of, note_home, pin, read_settings, settings_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -71,6 +71,7 @@ async def _install(git: Git, arguments: argparse.Namespace) -> int:
             raise GitFailed("--since: there is no such commit")
         git.run("config", "--local", "tallystick.since", commit)
     settings = read_settings(git)
+    pin(git, settings)
     if arguments.home is not None:
         note_home(git, arguments.home)
     hooks = install_hooks(git, is_shared=arguments.shared_hooks)

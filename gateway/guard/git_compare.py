@@ -42,6 +42,8 @@ def guarded(what: str, check: Callable[[], Coroutine[object, object, int]]) -> i
         return _refuse(what, explain(error), exit_code_of(error) or REFUSED)
     except OSError as error:
         return _refuse(what, shown(str(error)), REFUSED)
+    except Exception as error:
+        return _refuse(what, f"the guard itself failed ({type(error).__name__}), and nothing was compared", REFUSED)
 
 
 def _refuse(what: str, text: str, code: int) -> int:

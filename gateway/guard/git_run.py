@@ -48,7 +48,11 @@ def run_hook(name: str, arguments: Sequence[str]) -> int:
         return _HOOKS[name](git, arguments, given) if status == DONE else status
     except (GitFailed, OSError) as error:
         print(f"tallystick {name}: {error}", file=sys.stderr)
-        return REFUSED
+    except ModuleNotFoundError as error:
+        print(f"tallystick {name}: {error.name} is not installed: pip install 'tallystick[client]'", file=sys.stderr)
+    except Exception as error:
+        print(f"tallystick {name}: the guard itself failed ({type(error).__name__})", file=sys.stderr)
+    return REFUSED
 
 
 def _pre_commit(git: Git, arguments: Sequence[str], given: bytes) -> int:

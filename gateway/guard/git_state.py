@@ -24,8 +24,10 @@ class State:
 def open_state(git: Git) -> State:
     """Return what was left; an empty state when nothing was, or nothing that can be read: then it is compared again."""
     try:
-        return State(**json.loads((git.own_folder / STATE).read_bytes()))
-    except (FileNotFoundError, ValueError, TypeError):
+        said = json.loads((git.own_folder / STATE).read_bytes())
+        claimed = [(str(lease_id), [str(name) for name in names]) for lease_id, names in said["claimed"]]
+        return State(str(said["making"]), str(said["origin"]), [int(seq) for seq in said["seqs"]], claimed)
+    except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         return State()
 
 

@@ -179,7 +179,7 @@ def _place_of(top: str, state: State) -> tuple[str, str, bool, str]:
         from gateway.guard.git import Git, GitFailed  # these load the client, and run git
         from gateway.guard.settings import Unset, read_settings
 
-        git = Git(Path(top))
+        git = Git(Path(top), is_called_by_git=False)
         try:
             if not os.path.samefile(git.top, top):  # something called .git that is no repository: git looks further up
                 raise Unset("its .git is no repository's")

@@ -8,7 +8,8 @@
         names = ascii           or unicode, if the scheme takes other letters
 
 This stands in the committed file `.tallystick`, in git's own format, or in the repository's configuration, which comes
-first. The committed file counts as it was before the change at hand: whoever changes the rules is held to the old ones.
+first, and into which `install` writes all of it: a stranger's branch brings a file of its own. Without that the file
+counts as it was before the change at hand: whoever changes the rules is held to the old ones.
 Nothing of one agent stands in either, for worktrees share them: whose profile it is says $TALLYSTICK_HOME, or a file in
 the folder that git keeps for one worktree alone.
 
@@ -59,8 +60,22 @@ def read_settings(git: Git, revision: str = "HEAD") -> Settings:
     Before the first commit the file counts as it is about to be committed. Unset when they can't be used.
     """
     blob = f"{revision}:{FILE}" if git.commit_id(revision) is not None else f":0:{FILE}"
-    committed = git.config(f"--blob={blob}") or {}
-    return settings_of(_section(committed) | _section(git.config() or {}))
+    committed = _section(git.config(f"--blob={blob}") or {})
+    if "since" in committed:
+        raise Unset(f"{SECTION}.since: stands in git's configuration alone, for a branch must not excuse commits")
+    return settings_of(committed | _section(git.config() or {}))
+
+
+def pin(git: Git, settings: Settings) -> None:
+    """Write settings into the repository's configuration, so that another branch's file does not change them."""
+    place = settings.place
+    said = {
+        "repository": place.repository, "scheme": place.scheme,
+        "unclaimed": "claim" if settings.is_claiming else "refuse", "delete": settings.delete_mode,
+        "names": "unicode" if place.is_unicode else "ascii", "admit": "yes" if settings.is_admitting else "no",
+    }  # fmt: skip
+    for key, value in said.items():
+        git.run("config", "--local", f"{SECTION}.{key}", value)
 
 
 def settings_of(said: Mapping[str, str]) -> Settings:

@@ -79,7 +79,10 @@ class Agent:
         return self.send(json.dumps(said).encode())
 
     def send(self, content: bytes, *options: str) -> Answer:
-        return finish(self._run(warm.command("guard", "hook", *PATIENT, *self.options, *options)), content)
+        return finish(self.begin(*options), content)
+
+    def begin(self, *options: str) -> subprocess.Popen[bytes]:
+        return self._run(warm.command("guard", "hook", *PATIENT, *self.options, *options))
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Start a process of its own, which can be killed."""

@@ -98,7 +98,7 @@ def test_a_committed_file_names_the_repository_and_holds_until_the_next_commit(w
     tree = world.tree()
     rules = f"[tallystick]\n\trepository = {world.name}\n"
     tree.add(".tallystick", rules)
-    tree.install()
+    tree.set_up()
     tree.hold(world.file("**"))
     tree.commit()
     tree.let_go(world.file("**"))
@@ -108,6 +108,39 @@ def test_a_committed_file_names_the_repository_and_holds_until_the_next_commit(w
     tree.commit()
     tree.add("new.txt")
     assert "Tallystick-Receipt" in tree.commit()
+
+
+def test_a_strangers_branch_does_not_change_what_install_wrote_down(world: World) -> None:
+    """Its file would rename the repository, look away and take leases by itself; it runs nothing either."""
+    tree = world.guarded(admit="yes")
+    tree.install()
+    rules = "[tallystick]\n\trepository = other\n\tunclaimed = claim\n\tadmit = no\n\tscheme = file\n"
+    rules += "[core]\n\tfsmonitor = touch ran\n\thooksPath = /nowhere\n[include]\n\tpath = ../evil\n"
+    tree.write(".tallystick", rules)
+    tree.git("add", ".tallystick")
+    tree.git("-c", "core.hooksPath=/nowhere", "commit", "-q", "-m", "a stranger's")
+    tree.add("a.txt", "changed\n")
+    assert f"{world.file('a.txt')} is not claimed" in tree.refused("commit", "-m", "m")
+    tree.hold(world.file("a.txt"))
+    kinds = [leaf["type"] for leaf in world.covering(tree.commit())]
+    assert "tallystick/admission.allowed/1" in kinds and not (tree.path / "ran").exists()
+
+
+def test_a_committed_file_excuses_no_commits(world: World) -> None:
+    tree = world.guarded()
+    tree.add(".tallystick", "[tallystick]\n\tsince = HEAD\n")
+    tree.git("-c", "core.hooksPath=/nowhere", "commit", "-q", "-m", "m")
+    tree.add("a.txt", "changed\n")
+    assert "tallystick.since: stands in git's configuration alone" in tree.refused("commit", "-m", "m")
+
+
+@pytest.mark.parametrize("broken", ['{"claimed": [1]}', '{"seqs": [[]], "making": 1}', "[" * 5_000, '{"x": 1}', "\xff"])
+def test_a_broken_note_of_an_earlier_hook_is_no_traceback(world: World, broken: str) -> None:
+    tree = world.guarded()
+    (tree.path / ".git" / "tallystick-commit.json").write_text(broken)
+    tree.add("a.txt", "changed\n")
+    told = tree.refused("commit", "-m", "m")
+    assert "Traceback" not in told and f"{world.file('a.txt')} is not claimed" in told
 
 
 @pytest.mark.parametrize(

@@ -444,7 +444,7 @@ def test_parallel_calls_of_one_session_share_what_it_holds(world: World, agent: 
     """Hosts call tools side by side: every file is leased once, and the state holds them all."""
     agent.options = ("--deadline", "50s")
     paths = [f"src/p{number}.py" for number in range(4)] * 2
-    started = [(path, agent.start()) for path in paths]
+    started = [(path, agent.begin()) for path in paths]
     for path, process in started:
         assert is_passed(finish(process, agent.said("Edit", {"file_path": path})))
     assert names(tree) == sorted(world.file(path) for path in set(paths))
@@ -456,7 +456,7 @@ def test_two_agents_at_once_never_both_pass(agent: Agent, rival: Agent) -> None:
     """Scenario 1 of the hook: of two that ask for one file at the same time one is refused."""
     for number in range(3):
         path = f"src/race{number}.py"
-        pair = [(one, one.start()) for one in (agent, rival)]
+        pair = [(one, one.begin()) for one in (agent, rival)]
         answers = [finish(process, one.said("Edit", {"file_path": path})) for one, process in pair]
         assert sorted(answer.decision for answer in answers) == ["deny", "pass"]
 
@@ -579,3 +579,14 @@ def test_what_can_t_be_named_object_by_object_is_not_admitted(agent: Agent, line
     assert "an admission (--admit) names objects" in denied(agent.run(line))
     agent.options = ("--unseen", "commit")
     assert is_passed(agent.run(line))
+
+
+def test_variables_of_git_lead_to_no_other_repository(world: World, agent: Agent, tree: Tree, tmp_path: Path) -> None:
+    other = Tree(tmp_path / "elsewhere", tree.home)
+    other.path.mkdir()
+    other.git("init", "-q")
+    other.git("config", "tallystick.repository", "other")
+    tree.also |= {"GIT_DIR": str(other.path / ".git"), "GIT_CONFIG_COUNT": "1"}
+    tree.also |= {"GIT_CONFIG_KEY_0": "tallystick.repository", "GIT_CONFIG_VALUE_0": "other"}
+    assert is_passed(agent.edit("src/a.py"))
+    assert names(tree) == [world.file("src/a.py")]

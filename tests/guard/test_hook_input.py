@@ -206,3 +206,17 @@ def test_nothing_is_loaded_that_a_quick_answer_does_not_need(tmp_path: Path) -> 
         [sys.executable, "-c", code % heavy], input=json.dumps(said).encode(), capture_output=True, check=True
     )
     assert done.stdout.split() == [b"{}", b"[]"]
+
+
+def test_a_call_that_asks_loads_nothing_of_a_server() -> None:
+    """The client's own parts, and none that decide, store, draw pages or serve; settings are read without them too."""
+    import subprocess
+
+    code = (
+        "import sys, gateway.guard.settings; assert 'aiohttp' not in sys.modules, 'settings';"
+        "import gateway.guard.hook_keep, gateway.guard.git_compare;"
+        "heavy = ('gateway.core', 'gateway.ledger', 'gateway.store', 'gateway.web', 'aiohttp.web');"
+        "print([name for name in sys.modules if name.startswith(heavy)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout.strip() == b"[]"
