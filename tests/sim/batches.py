@@ -17,8 +17,16 @@ KINDS = {
     "lease.acquire": {"lease.granted", "lease.extended", "lease.refused"},
     "lease.renew": {"lease.renewed", "lease.changed", "renewal.refused"},
     "lease.release": {"lease.released", "release.repeated", "release.refused"},
+    "coordination.admit": {"admission.allowed", "admission.denied"},
 }
-REFUSED = {"lease.acquire": "lease.refused", "lease.renew": "renewal.refused", "lease.release": "release.refused"}
+REFUSED = {
+    "lease.acquire": "lease.refused", "lease.renew": "renewal.refused", "lease.release": "release.refused",
+    "coordination.admit": "admission.denied",
+}  # fmt: skip
+ASKED: dict[str, Leaf] = {
+    "lease.acquire": {"mode": "write", "ttlMs": TTL_MS, "wait": False}, "lease.renew": {"ttlMs": TTL_MS},
+    "lease.release": {"ttlMs": TTL_MS}, "coordination.admit": {"mode": "write", "cost": 0},
+}  # fmt: skip
 SAME = ("timeMs", "epoch", "actor", "principal", "onBehalfOf", "custody")
 
 
@@ -105,8 +113,7 @@ class Batches(Waiting):
         action, body = _command(leaf, leaf["index"])
         demand(leaf["action_of"] == action, "batch", f"entry {leaf['seq']} names another action")
         seq = leaf["seq"] + 1 + leaf["index"]
-        asked = {"mode": "write", "ttlMs": TTL_MS, "wait": False} if action == "lease.acquire" else {"ttlMs": TTL_MS}
-        asked |= body | {"resources": names_of(body)}
+        asked = ASKED[action] | body | {"resources": names_of(body)}
         told = {name: value for name, value in leaf.items() if name not in ("count", "index", "isAtomic")}
         return asked | told | {
             "seq": seq, "kind": REFUSED[action], "type": f"tallystick/{REFUSED[action]}/1", "action": action,
@@ -119,7 +126,8 @@ class Batches(Waiting):
         leaf = {name: header[name] for name in SAME if name in header}
         leaf |= {"seq": header["seq"] + 1 + index, "signed": header["signed"], "action": action, "body": body}
         wanted = {
-            "lease.acquire": self._acquired, "lease.renew": self._renewed, "lease.release": self._released
+            "lease.acquire": self._acquired, "lease.renew": self._renewed, "lease.release": self._released,
+            "coordination.admit": self._admitted,
         }[action](leaf)  # fmt: skip
         return leaf | wanted
 
@@ -140,6 +148,13 @@ class Batches(Waiting):
             return {"kind": "lease.renewed", "resources": own.names, "mode": mode} | self._longer(own, ttl_ms)
         new = self._new(leaf, own.names, mode, ttl_ms, own)
         return {"kind": "lease.changed", "fromLeaseId": own.lease_id, "fromSeq": own.seq} | new
+
+    def _admitted(self, leaf: Leaf) -> Leaf:
+        body = leaf["body"]
+        asked = ASKED["coordination.admit"] | body | {"resources": names_of(body)}
+        return {"kind": "admission.allowed"} | {
+            name: asked[name] for name in asked if name not in ("ledger", "actorDid")
+        }
 
     def _longer(self, own: Lease, ttl_ms: int) -> Leaf:
         return {

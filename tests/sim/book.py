@@ -6,10 +6,13 @@ the gateway, so that a mistake there is not repeated here.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.sim.limits import Limits
 from tests.sim.names import key_of, overlap, scheme_of, share
+from tests.sim.pleas import Plea
 
 RANK = {"read": 0, "append": 1, "write": 2, "delete": 3}
 
@@ -155,6 +158,10 @@ class Book:
     edges: dict[str, tuple[str, str, int]] = field(default_factory=dict)  # actor: name, mode, refused at
     trust: dict[str, Trust] = field(default_factory=dict)
     broken: dict[int, Ended] = field(default_factory=dict)
+    limits: Limits | None = None  # the rule set in force
+    used_up: Counter[tuple[str, str, int]] = field(default_factory=Counter)  # by what, whose, and window
+    burnt: dict[tuple[str, str], int] = field(default_factory=dict)  # approver and nonce: until when it counts as used
+    pleas: dict[str, Plea] = field(default_factory=dict)  # by the id of the ask
 
     # -- people -------------------------------------------------------------------------------------------------------
 
@@ -198,6 +205,10 @@ class Book:
         if session is not None:
             return session.ended_seq is None
         return agent is not None and agent.operator in self.operators
+
+    def live_pleas(self) -> list[Plea]:
+        """Return the asks for approval that wait for somebody."""
+        return [one for one in self.pleas.values() if one.is_live(self.t_ms)]
 
     def share(self, bound: int) -> int:
         """Return how much of a bound one operator's people may use."""

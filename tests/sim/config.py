@@ -93,6 +93,11 @@ WITNESS_FAULTS: dict[str, float] = {
     "witness_down": 0.5,
     "stay_older": 0.8,
 }
+# What only happens where rules are loaded, for each question to their engine.
+ADMISSION_FAULTS: dict[str, float] = {
+    "engine_raises": 0.2,
+    "engine_silent": 0.2,
+}
 KEYS_SHARE = 0.25  # of the worlds
 WITNESS_SHARE = 0.25
 ADMISSION_SHARE = 0.25
@@ -149,6 +154,7 @@ class Config:
     witness_entry_ms: int = 10_000
     admit_share: float = 0.0  # of times that somebody asks before it writes
     is_policed: bool = False  # operators load rules
+    plead_share: float = 0.0  # of times that somebody asks for approval, or answers
 
     def but(self, **changes: object) -> Config:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -197,9 +203,20 @@ def draw(seed: int) -> Config:
     config = _rotating(rng, config) if rng.random() < KEYS_SHARE else config
     config = _watched(rng, config) if rng.random() < WITNESS_SHARE else config
     rng = Random(f"admissions {seed}")
-    if rng.random() < ADMISSION_SHARE:
-        config = config.but(admit_share=rng.choice([0.3, 0.9]), is_policed=rng.random() < 0.6)
-    return config
+    return _admitting(rng, config) if rng.random() < ADMISSION_SHARE else config
+
+
+def _admitting(rng: Random, config: Config) -> Config:
+    """Let agents ask before they write, others approve of it, and operators load rules."""
+    is_policed = rng.random() < 0.6
+    faults = {name: rng.uniform(most / 4, most) for name, most in ADMISSION_FAULTS.items() if rng.random() < 0.2}
+    numbers = replace(
+        config.parameters, admission_ms=rng.choice([1_000, 60_000]), asks_per_principal=rng.choice([1, 2, 64])
+    )
+    return config.but(
+        parameters=numbers, faults=config.faults | (faults if is_policed else {}), is_policed=is_policed,
+        admit_share=rng.choice([0.3, 0.9]), plead_share=rng.choice([0.0, 0.2, 0.4]),
+    )  # fmt: skip
 
 
 def _rotating(rng: Random, config: Config) -> Config:

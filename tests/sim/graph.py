@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.sim.book import Book, Lease, Ticket
+from tests.sim.pleas import Plea
 
 CYCLE_BYTES_MAX = 2_048
 CYCLE_ROWS_MAX = 64
@@ -26,10 +27,11 @@ class Wait:
 
 
 def counts(book: Book, actor: str, *, with_offers: bool = False) -> bool:
-    """Say whether an actor holds something: a live lease, or an offered ticket where those count as held."""
+    """Say whether an actor keeps anybody waiting: by a live lease, an offered ticket where those count as held, or
+    because an ask for approval can't do without it."""
     holds = any(lease.actor == actor and book.t_ms < book.end_ms(lease) for lease in book.leases)
     offered = with_offers and any(one.actor == actor and one.is_offered and book.is_live(one) for one in book.tickets)
-    return holds or offered
+    return holds or offered or any(actor in plea.needed() for plea in book.live_pleas())
 
 
 def waits_of(book: Book, actor: str, *, with_plain: bool) -> list[Wait]:
@@ -82,21 +84,41 @@ def ahead(book: Book, wait: Wait) -> list[Ticket]:
 
 def closes(book: Book, newcomer: Wait, *, with_plain: bool, with_soft: bool) -> bool:
     """Say whether some path of edges leads from the newcomer's wait back to it."""
-    if not counts(book, newcomer.actor):
+    todo = holders(book, newcomer) + (standing_before(book, newcomer) if with_soft else [])
+    return _leads_back(book, newcomer.actor, todo, with_plain=with_plain, with_soft=with_soft)
+
+
+def plea_closes(book: Book, plea: Plea) -> bool:
+    """Say whether somebody that an ask can't do without waits, by tickets and asks, for the asker."""
+    return _leads_back(book, plea.actor, plea.needed(), with_plain=False, with_soft=False)
+
+
+def _leads_back(book: Book, start: str, todo: list[str], *, with_plain: bool, with_soft: bool) -> bool:
+    if not counts(book, start):
         return False
     seen: list[str] = []
-    todo = holders(book, newcomer) + ([one.actor for one in ahead(book, newcomer)] if with_soft else [])
     while todo:
         actor = todo.pop()
-        if actor in seen or actor == newcomer.actor or not counts(book, actor):
+        if actor in seen or actor == start:
             continue
         seen.append(actor)
-        for wait in waits_of(book, actor, with_plain=with_plain):
-            found = holders(book, wait)
-            if newcomer.actor in found:  # the last edge is always a hard one
-                return True
-            todo += found + ([one.actor for one in ahead(book, wait)] if with_soft else [])
+        waits = waits_of(book, actor, with_plain=with_plain)
+        found = [one for wait in waits for one in holders(book, wait)] + pleaded(book, actor)
+        if start in found:  # the last edge is always a hard one
+            return True
+        todo += found
+        todo += [one for wait in waits for one in standing_before(book, wait)] if with_soft else []
     return False
+
+
+def standing_before(book: Book, wait: Wait) -> list[str]:
+    """Return the actors at the end of the soft edges of a wait, of those that count."""
+    return [one.actor for one in ahead(book, wait) if counts(book, one.actor)]
+
+
+def pleaded(book: Book, actor: str) -> list[str]:
+    """Return the actors without whom what an actor asked for can't be approved."""
+    return [one for plea in book.live_pleas() if plea.actor == actor for one in plea.needed()]
 
 
 def offer_closes(book: Book, ticket: Ticket, *, doubt: bool) -> bool:
@@ -134,12 +156,24 @@ def fault_of_cycle(book: Book, rows: list[dict[str, Any]], newcomer: Wait, *, is
         fault = _fault_of_row(book, row, following, newcomer if at == 0 else None, is_plain=is_plain)
         if fault is not None:
             return f"row {at}: {fault}"
-    return None if "fencingToken" in rows[-1] else "the last edge is not hard"
+    return None if "aheadId" not in rows[-1] else "the last edge is not hard"
+
+
+def fault_of_plea_cycle(book: Book, rows: list[dict[str, Any]], plea: Plea) -> str | None:
+    """Return what is wrong with a cycle by which an ask was refused, or None."""
+    book.pleas[plea.ask_id] = plea
+    try:
+        is_its = rows[0].get("askId") == plea.ask_id
+        return fault_of_cycle(book, rows, Wait(plea.actor, (), ""), is_plain=False) if is_its else "it is another ask"
+    finally:
+        del book.pleas[plea.ask_id]
 
 
 def _fault_of_row(
     book: Book, row: dict[str, Any], following: str, newcomer: Wait | None, *, is_plain: bool
 ) -> str | None:
+    if "askId" in row and (newcomer is None or not newcomer.names):
+        return _fault_of_plea(book, row, following)
     wait = newcomer or _told_wait(book, row, is_plain=is_plain)
     if wait is None:
         return f"{row['actor'][-6:]} has no such wait"
@@ -163,6 +197,18 @@ def _fault_of_row(
         other = found[0]
     least = book.least(list(wait.names), wait.mode, other)
     return None if row["resource"] == least else f"the resource is not {least}"
+
+
+def _fault_of_plea(book: Book, row: dict[str, Any], following: str) -> str | None:
+    plea = next((one for one in book.live_pleas() if one.ask_id == row["askId"]), None)
+    if plea is None or plea.actor != row["actor"]:
+        return f"{row['actor'][-6:]} has no such ask"
+    if not counts(book, row["actor"]):
+        return f"{row['actor'][-6:]} holds nothing"
+    if following not in plea.needed():
+        return "the ask can do without the next actor"
+    is_so = (row["resource"], row["mode"]) == (min(plea.names), plea.mode) and "ticketId" not in row
+    return None if is_so else "it is told of another name or mode"
 
 
 def _told_wait(book: Book, row: dict[str, Any], *, is_plain: bool) -> Wait | None:

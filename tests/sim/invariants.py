@@ -179,6 +179,7 @@ class Checker(Admissions):
     def on_service_started(self, leaf: Leaf) -> None:
         last = self.leaves[-1]["timeMs"]
         demand(leaf["gapMs"] == leaf["timeMs"] - last, "I12", f"gap of entry {leaf['seq']}")
+        self.engine = ""
 
     def on_lease_holiday(self, leaf: Leaf) -> None:
         started = self.leaves[-1]

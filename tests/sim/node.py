@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.actions import ACTIONS
 from gateway.core.intake import intake
+from gateway.core.outcome import Ruling
+from gateway.core.state import RuleSet
 from gateway.errors import Busy, Fatal
 from gateway.ledger.cosigned import open_own
 from gateway.ledger.history import Answer, kept_cosigned
@@ -26,6 +28,7 @@ from tests.core.requests import AUTHORITIES, ORIGIN
 from tests.sim.engine import Connection
 from tests.sim.witnesses import Wire, tree_of
 from verifier.checkpoint import Checkpoint
+from verifier.rules import Question
 
 if TYPE_CHECKING:
     from tests.sim.client import Letter
@@ -111,6 +114,23 @@ class Free:
         return 0
 
 
+class Shaky:
+    """The engine of rules; now and then it raises, or says nothing."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        engine = open_engine()
+        assert engine is not None, "tests have the extra `rules`"
+        self.name, self.count, self._says = engine.name, engine.count, engine
+        self._simulation = simulation
+
+    def __call__(self, rule_set: RuleSet, question: Question) -> Ruling:
+        if self._simulation.chance("engine_raises"):
+            raise MemoryError("the engine has no room")
+        if self._simulation.chance("engine_silent"):
+            return None  # type: ignore[return-value]
+        return self._says(rule_set, question)
+
+
 class Process:
     """One gateway process. It serves from `start` until `kill`, a Fatal, or `stop`."""
 
@@ -135,7 +155,7 @@ class Process:
             origin=ORIGIN,
             genesis=simulation.genesis,
             is_clock_accepted=self.is_clock_accepted,
-            evaluate=open_engine(),
+            evaluate=Shaky(simulation),
         )
         self.thread = Thread(simulation)
         self.sequencer._thread = self.thread  # type: ignore[assignment]

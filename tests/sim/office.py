@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tests.core.requests import ORIGIN
-from tests.sim.admissions import rules
 from tests.sim.agent import OUT, REASONS, Agent, digest_of
+from tests.sim.asking import Asking
 from tests.sim.client import Client, Leaf
+from tests.sim.limits import some_rules
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
 
-class Operator(Client):
+class Operator(Asking):
     """Enrols agents, sets the schemes, and now and then uses its power."""
 
     def __init__(self, simulation: Simulation, name: str) -> None:
@@ -53,17 +54,18 @@ class Operator(Client):
             if simulation.chance("set_scheme") and simulation.config.schemes:
                 other = {"class": rng.choice(["exclusive", "read-safe"])} if rng.random() < 0.5 else {}
                 await self.set_scheme(rng.choice(simulation.config.schemes) | other)
+            if simulation.asked and rng.random() < 2 * simulation.config.plead_share:
+                await self.answer()
             if simulation.config.is_policed and rng.random() < 0.3:
                 await self._load_rules()
             await self._with_company()
 
     async def _load_rules(self) -> None:
         """Load the next set of rules, or one that somebody else was faster with."""
-        rng, version = self.simulation.rng, self.simulation.checker.version
-        text = rules(rng.choice([1, 3, 8]), rng.choice([4, 20, 400]))
-        number = version + rng.choice([1, 1, 1, 2])
+        rng, following = self.simulation.rng, self.simulation.checker.next_version()
+        number = following + rng.choice([0, 0, 0, 1])
         mode = rng.choice(["enforce", "enforce", "shadow"])
-        await self.ask("rules.load", rules=text, rulesMode=mode, rulesVersion=number)
+        await self.ask("rules.load", rules=some_rules(rng), rulesMode=mode, rulesVersion=number)
 
     async def _with_company(self) -> None:
         """Do what there is to do where one is not alone."""

@@ -25,16 +25,20 @@ ACTIONS = {
     "agents/remove": "agent.remove", "apikeys": "apikey.issue", "apikeys/revoke": "apikey.revoke",
     "sessions": "session.open", "sessions/beat": "session.beat", "sessions/close": "session.close",
     "keys/announce": "key.announce", "keys/retire": "key.retire", "keys/compromise": "key.compromise",
-    "coordination/admit": "coordination.admit", "rules": "rules.load",
+    "coordination/admit": "coordination.admit", "rules": "rules.load", "approvals": "approval.ask",
+    "approvals/give": "approval.give", "approvals/decline": "approval.decline",
+    "approvals/withdraw": "approval.withdraw",
 }  # fmt: skip
 # What an operator may sign as such.
 OFFICE = {
     "lease.transfer", "lease.break", "scheme.set", "operator.add", "operator.remove", "agent.add", "agent.remove",
     "apikey.issue", "apikey.revoke", "session.close", "key.announce", "key.retire", "key.compromise", "rules.load",
+    "approval.give", "approval.decline",
 }  # fmt: skip
 VERBS = {
     "lease.acquire": "lease", "lease.renew": "lease", "lease.release": "lease", "lease.accept": "lease",
     "wait.claim": "lease", "wait.cancel": "lease", "lease.transfer": "transfer", "coordination.admit": "admit",
+    "approval.ask": "admit", "approval.withdraw": "admit",
 }  # fmt: skip
 HOLDING = {
     "lease.granted", "lease.extended", "lease.claimed", "lease.changed", "lease.transferred", "lease.renewed",
@@ -122,6 +126,8 @@ class People(Batches):
     def _is_outside(self, leaf: Leaf) -> bool:
         book, did, action = self.book, leaf["actor"], leaf["action"]
         verb, session, body = VERBS.get(action), book.session(did), leaf["body"]
+        if action in ("approval.give", "approval.decline"):  # nobody lends his word
+            return did not in book.operators and session is not None and session.ended_seq is None
         if verb is None or (did in book.operators and action in OFFICE):
             return False
         names = self._asked(action, body)
@@ -134,7 +140,7 @@ class People(Batches):
         return verb == "transfer" or is_long or not are_covered(names, [f"trial:{did}/**"])
 
     def _asked(self, action: str, body: Leaf) -> list[str]:
-        if action in ("lease.acquire", "coordination.admit"):
+        if action in ("lease.acquire", "coordination.admit", "approval.ask"):
             return list(body.get("resources") or [body["resource"]])
         lease = self.live(body["leaseId"]) if action == "lease.accept" else None
         return [] if lease is None else lease.names
@@ -400,6 +406,7 @@ class People(Batches):
             told = (leaf["reason"], leaf.get("causeSeq"))
             demand(told == ("revoked", self._revoked_by), "once", f"entry {seq} says {told}")
             self._causes[session.did] = (seq, False)
+            self._end_pleas([session.did], seq)
             demand("trust" not in leaf, "trust", f"entry {seq}: who is revoked loses no trust")
             return
         early_ms = book.session_end_ms(session) - book.t_ms
@@ -441,6 +448,13 @@ class People(Batches):
         self._owed += sorted(("lease.returned", one.seq) for one in book.leases if one.actor in everybody)
         for did in everybody:
             book.edges.pop(did, None)
+        self._end_pleas(actors, leaf["seq"])
+
+    def _end_pleas(self, actors: Sequence[str], seq: int) -> None:
+        """What somebody asked to have approved ends with it."""
+        for plea in self.book.live_pleas():
+            if plea.actor in actors:
+                plea.end(seq, self.book.t_ms)
 
     def cause_of(self, did: str) -> tuple[int, bool]:
         """Return by which entry a key is gone, and whether its leases leave no delay."""
@@ -466,6 +480,8 @@ class People(Batches):
         if not overdue:
             return
         touched = {leaf["actor"]}
+        if body.get("askId") in book.pleas and book.pleas[body["askId"]].is_known(book.t_ms):
+            touched.add(book.pleas[body["askId"]].actor)
         names = body.get("resources") or [body[name] for name in ("resource",) if name in body]
         claims: list[Lease | Ticket] = [*book.leases, *book.tickets]
         for one in claims:

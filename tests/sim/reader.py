@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.core.state import Parameters, Record, Session
+from gateway.core.state import Parameters, Record, Session, Usage
+from gateway.core.usage import in_windows
 from gateway.core.waitview import look, wait_view
 from gateway.ledger.live import Live
+from tests.sim.admissions import windows
 from tests.sim.book import Book, Violation
 
 
@@ -39,6 +41,7 @@ def check_picture(live: Live, book: Book, t_ms: int, parameters: Parameters) -> 
     if leases != wanted:
         raise Violation("I13", f"the picture shows leases {sorted(leases)}, not {sorted(wanted)}")
     _check_sessions(live, book)
+    _check_usage(live, book, t_ms)
     told = {(one["ticketId"], one["actor"], one["endsAtMs"], one["passes"]) for row in rows for one in row["queue"]}
     waiting = {
         (one.ticket_id, one.actor, book.deadline_ms(one), one.passes)
@@ -59,3 +62,21 @@ def _check_sessions(live: Live, book: Book) -> None:
     }
     if told != wanted:
         raise Violation("I13", f"the picture shows sessions {told - wanted}, not {wanted - told}")
+
+
+def _check_usage(live: Live, book: Book, t_ms: int) -> None:
+    """Demand that what is counted is the sum of the leaves, and what was denied apart from it (I16)."""
+    told: dict[tuple[str, str], tuple[int, ...]] = {}
+    for key, record in live.scan("usage/"):
+        assert isinstance(record, Usage), "it is filed as one"
+        _, of, who = key.split("/", 2)
+        now = in_windows(record, t_ms)
+        counts = (now.minute_count, now.day_count, now.day_cost, now.total, now.total_cost)
+        told[of, who] = (*counts, record.denied)
+    whose = {(what.split(" ")[-1], who) for what, who, _ in book.used_up}
+    wanted = {
+        (of, who): tuple(book.used_up[place] for place in (*windows(of, who, t_ms), (f"denied {of}", who, 0)))
+        for of, who in whose
+    }
+    if told != wanted:
+        raise Violation("I16", f"counted is {told}, not {wanted}")

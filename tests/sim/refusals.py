@@ -64,7 +64,9 @@ class Refusals:
         rows, seq = leaf["cycle"], leaf["seq"]
         fault = fault_of_cycle(self.book, rows, self._newcomer(leaf, ask), is_plain=not self._waits(leaf))
         demand(fault is None, "I11", f"entry {seq} tells a cycle that is none: {fault}")
-        demand(all("fencingToken" in row for row in rows), "I11", f"entry {seq} refuses for a soft edge")
+        demand(not any("aheadId" in row for row in rows), "I11", f"entry {seq} refuses for a soft edge")
+        if any("askId" in row for row in rows):
+            self.count("circle with an ask")
         demand(leaf["waitingOn"] == rows[1]["resource"], "I11", f"entry {seq}: waitingOn")
         demand(leaf["acquireOrder"] == sorted({row["resource"] for row in rows}), "I11", f"entry {seq}: acquireOrder")
         demand(sum(len(row["resource"].encode()) for row in rows) <= CYCLE_BYTES_MAX, "I11", f"entry {seq}: too long")

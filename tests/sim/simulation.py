@@ -30,11 +30,12 @@ from gateway.store.contract import StoredBatch, StoredHead
 from keys.forms import root_vkey
 from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN
 from tests.sim.agent import Agent, digest_of
+from tests.sim.asking import Asked
 from tests.sim.book import Violation
 from tests.sim.cheap import cheap_key, cheap_signatures, signing_key
 from tests.sim.client import Client, Letter
 from tests.sim.company import Trial, Twin, Worker
-from tests.sim.config import KEY_FAULTS, Config, draw
+from tests.sim.config import ADMISSION_FAULTS, KEY_FAULTS, Config, draw
 from tests.sim.engine import Connection, Database
 from tests.sim.guard import Guard
 from tests.sim.invariants import Checker
@@ -146,6 +147,7 @@ class Simulation:
         self.guard = Guard()
         self.checker = Checker(config.due_max)
         self.checker.slack_ms = self._slack_ms()
+        self.checker.is_engine_flaky = not ADMISSION_FAULTS.keys().isdisjoint(config.faults)
         self.database = Database(self, self.rng, self._committed, is_replicated=config.is_replicated)
         self.folder = {"log": ["log"], "receipt": ["receipt"]}  # the names of the private keys that are there
         self.witnessed_by = self._witnesses()
@@ -169,6 +171,7 @@ class Simulation:
         self.agents = [Agent(self, name) for name in config.agents]
         self.operators = [Operator(self, name) for name in config.operators]
         self.enroller = Enroller(self, "enroller")
+        self.asked: list[Asked] = []  # what somebody wants to have approved
         self.workers: list[Worker] = []  # those who still do something
         self._hired: list[asyncio.Task[None]] = []
         self._keys: list[str] = []  # of all sessions so far
@@ -338,6 +341,10 @@ class Simulation:
             self.checker.batch(first_seq, leaves, decided_ms, number)
         except Violation as violation:
             return self.fail(violation.name, str(violation))
+        except Exception as error:  # else it would be taken for the engine's
+            self.fail("checker", f"{type(error).__name__}: {error}")
+            self.violation.__cause__ = error  # type: ignore[attr-defined]
+            return
         self._kill_at_key(first_seq, number)
         self._count(self.checker.leaves[first_seq:], number)
         for entry in self.checker.leaves[first_seq:]:

@@ -18,9 +18,11 @@ import pytest
 from gateway import signer
 from gateway.clock import LogClock
 from gateway.core import (
+    admission,
     agent,
     apikey,
     append,
+    approval,
     authority,
     breaking,
     decide,
@@ -33,18 +35,21 @@ from gateway.core import (
     operator,
     refusal,
     resource,
+    rules,
     scheme,
     session,
     settle,
     state,
     terms,
     trust,
+    usage,
     wait,
     windup,
 )
 from gateway.core.append import Command
-from gateway.core.deadlock import Search, find_cycle
-from gateway.core.outcome import Context, Decision
+from gateway.core.deadlock import NO_CYCLE, Search, find_cycle
+from gateway.core.holding import Found, find_lease
+from gateway.core.outcome import Context, Decision, Ruling
 from gateway.ledger import cosigned, history, sequencer, turn, witness_ask
 from gateway.ledger.checkpoint import sign_batch
 from gateway.ledger.parking import Parking
@@ -128,6 +133,47 @@ ROTATING = KEYS(faults={"rotate": 0.9})
 ODD_KEYS = KEYS(faults={"odd_key": 0.9}, promised=("log", "receipt"), duration_ms=60_000)
 WATCHED = partial(world, agents=("ann", "bob"), witnesses=3, think_ms=300)
 READERS = [{"name": "lock", "class": "read-safe"}]
+FINAL = [{"name": "lock", "class": "irreversible"}]
+ADMITTING = partial(
+    world, agents=("ann", "bob", "cyd"), operators=("op", "ola", "pia"), admit_share=0.9, think_ms=50,
+    modes=("read", "write"), ttl_ms=(2_000, 8_000), duration_ms=60_000, requests_max=300,
+)  # fmt: skip
+POLICED = partial(ADMITTING, is_policed=True)
+APPROVED = ADMITTING(schemes=FINAL)
+PLEADING = ADMITTING(schemes=FINAL, plead_share=0.5, wait=0.7, nest_share=0.5, duration_ms=90_000, requests_max=500)
+
+
+class AnyToken(int):
+    """A token that equals all others."""
+
+    def __gt__(self, _: object) -> bool:
+        return False
+
+    __lt__ = __gt__
+
+
+def any_token(draft: state.Draft, lease_id: str, t_ms: int) -> Found:
+    """Take whatever token is shown for the lease's."""
+    found = find_lease(draft, lease_id, t_ms)
+    return found if found.lease is None else found._replace(lease=found.lease._replace(fencing_token=AnyToken(1)))
+
+
+def denied_uses_up(draft: state.Draft, request: Any) -> None:
+    key = state.usage_key("operator", request.on_behalf_of)
+    before = state.usage_at(draft, "operator", request.on_behalf_of)
+    draft.put(key, before._replace(day_count=before.day_count + 1, denied=before.denied + 1))
+
+
+def one_too_many(view: Any, of: Any, name: str, t_ms: int) -> state.Usage:
+    found = usage.used(view, of, name, t_ms)
+    return found._replace(day_count=found.day_count + 1)
+
+
+DENIAL = rules._denial
+
+
+def error_allows(ruling: Ruling) -> Any:
+    return None if ruling.decision == "error" else DENIAL(ruling)
 
 
 # -- switches ----------------------------------------------------------------------------------------------------------
@@ -814,6 +860,78 @@ ABLATIONS = (
         "disowned keys are silent", "who stole a key could stop the gateway by it",
         ("I14", "audit", "start"), off(Signer, "own_keys", LOG_KEYS),
         KEYS(faults={"disown": 0.9, "kill": 0.5}, witnesses=3, liars=1, duration_ms=60_000),
+    ),
+    Ablation(
+        "token of an admission", "who was overtaken would be told to go on",
+        ("I3",), off(admission, "find_lease", any_token), ADMITTING(),
+    ),
+    Ablation(
+        "width of its lease", "a lease on one thing would do for all",
+        ("I3",), off(admission, "_is_wide_enough", lambda *_: True), ADMITTING(),
+    ),
+    Ablation(
+        "leases in its way", "somebody would read what another one is just writing",
+        ("I3",), off(admission, "way_of", lambda *_: resource.Way([], [], [])), ADMITTING(),
+    ),
+    Ablation(
+        "lease of a write", "nothing would be kept apart",
+        ("I3",), off(admission, "NO_LEASE_MODE", "write"), ADMITTING(),
+    ),
+    Ablation(
+        "end of an admission", "it would outlive the lease that it rests on",
+        ("I3",), off(admission, "_valid_until_ms", lambda _draft, _case, context: context.t_ms + 60_000), ADMITTING(),
+    ),
+    Ablation(
+        "counts", "a budget would never be used up",
+        ("I16",), off(admission, "count_allowed", nothing), POLICED(),
+    ),
+    Ablation(
+        "counts of denials", "who is denied all the time would look like one who never asks",
+        ("I16",), off(admission, "count_denied", nothing), POLICED(),
+    ),
+    Ablation(
+        "denials are free", "what was denied would use a budget up",
+        ("I16",), off(admission, "count_denied", denied_uses_up), POLICED(),
+    ),
+    Ablation(
+        "counts before", "an admission would be counted before it is asked whether it may be",
+        ("I16",), off(admission, "used", one_too_many), POLICED(),
+    ),
+    Ablation(
+        "what rules deny", "rules would be there to be looked at",
+        ("I16",), off(rules, "_denial", nothing), POLICED(),
+    ),
+    Ablation(
+        "errors deny", "whoever makes the engine fail would be let in",
+        ("I16",), off(rules, "_denial", error_allows), POLICED(faults={"engine_raises": 0.2, "engine_silent": 0.2}),
+    ),
+    Ablation(
+        "burnt approvals", "one yes would do for ever",
+        ("I3", "once"), off(admission, "burn", nothing), APPROVED,
+    ),
+    Ablation(
+        "what approvals bind", "a yes to one thing would be a yes to another",
+        ("I3",), off(approval, "_is_about", lambda *_: True), APPROVED,
+    ),
+    Ablation(
+        "time of approvals", "a yes of last year would count",
+        ("I3",), off(approval, "_over", nothing), APPROVED,
+    ),
+    Ablation(
+        "who approves", "an agent would say yes to itself",
+        ("I3", "once"), off(approval, "fit_operator", lambda _view, approver, *_: approver), APPROVED,
+    ),
+    Ablation(
+        "circles with asks", "an asker would wait for the word of one who waits for its lease",
+        ("approval", "I11"), off(approval, "find_plea_cycle", lambda *_: NO_CYCLE), PLEADING,
+    ),
+    Ablation(
+        "end of an ask", "an ask that has enough would go on to keep others waiting",
+        ("approval", "I11"), lambda patch: patch.setattr(state.Pending, "has_quorum", property(never)), PLEADING,
+    ),
+    Ablation(
+        "answered once", "one approver would be two",
+        ("approval",), off(approval, "_has_answered", never), PLEADING,
     ),
 )  # fmt: skip
 

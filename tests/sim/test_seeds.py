@@ -28,12 +28,6 @@ RARE = {
     "proven after theft",
 }  # fmt: skip
 UNSEEN = {"idempotency_mismatch"}  # nobody uses a key for two requests
-# Nobody asks for an approval in these worlds, as they do in tests/core/test_asking_circles.py and tests/lies.
-UNASKED = {
-    "approval.asked", "approval.refused", "approval.given", "giving.refused", "approval.declined", "declining.refused",
-    "approval.withdrawn", "withdrawal.refused", "approval_wrong", "approver_unfit", "approval_expired",
-    "approval_used", "ask_unknown", "ask_not_yours", "ask_ended", "too_many_asked", "policy_error",
-}  # fmt: skip
 
 
 def play(first: int, count: int) -> Counter[str]:
@@ -44,15 +38,6 @@ def play(first: int, count: int) -> Counter[str]:
         assert result.violation is None, result.story()
         counts.update(result.counts)
     return counts
-
-
-@pytest.fixture(scope="session")
-def tallies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that all processes of this test run share."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "sim-tallies"
-    folder.mkdir(exist_ok=True)
-    return folder
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
@@ -72,7 +57,7 @@ def everything() -> set[str]:
     """Return each entry and each refusal there is, and what is seldom seen of sessions, keys and in the wait graph."""
     entries = {name.removeprefix("tallystick/").split("/")[0] for name in ENTRY_TYPES}
     refusals = {row.name for row in TABLE}
-    return (entries | refusals | RARE) - BUGS - UNSEEN - UNASKED
+    return (entries | refusals | RARE) - BUGS - UNSEEN
 
 
 def traces(hash_seed: str) -> str:
