@@ -290,6 +290,7 @@ async def test_what_is_read_needs_neither_body_nor_lease(service: Service, alice
         alice, "GET", f"{service.url}/files/a.py?part=2&x=%20", operation="file.read", resources=NAME, mode="read"
     )
     assert call.body is None
+    await service.refuses("digest_wrong", replace(call, body=b"a body that nobody signed"))
     assert (await service.send(call)).status == 200
     assert service.ran.bodies == [b""]
 
