@@ -35,10 +35,6 @@ class Change:
     old_mode: bytes
     new_mode: bytes
 
-    @property
-    def is_deletion(self) -> bool:
-        return self.status == "D"
-
 
 class Git:
     """The repository in, or around, a folder; the variables that git gives its hooks are passed on to it.

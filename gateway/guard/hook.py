@@ -21,13 +21,16 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from gateway.guard.hook_hosts import HOSTS, INPUT_BYTES_MAX, BadInput, Call, JsonObject, answer, parse_call, warned
 from gateway.guard.hook_options import Settings, parse_settings
 from gateway.guard.hook_state import Need, Shelf, State, steady_ms
 from gateway.guard.hook_tools import BadTool, touch_of
 from gateway.guard.shell_programs import Write
+
+if TYPE_CHECKING:
+    from gateway.guard.hook_paths import Found
 
 DONE, BLOCKED = 0, 2
 NEEDS_MAX = 64  # of one call; what touches more wants a lease on the folder
@@ -36,6 +39,10 @@ _PASS, _HELD, _DENY, _ASK = "pass", "held", "deny", "ask"
 
 class Failed(Exception):
     """Nothing was decided; the text says why."""
+
+
+class Denied(Exception):
+    """The call may not go on, whatever leases are held; the text says why."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,6 +70,8 @@ class _Hook:
             decision, reason = self._decide(self._call)
         except BadInput as error:
             decision, reason = self._failed(f"the call can't be read: {error}")
+        except Denied as error:
+            decision, reason = _DENY, f"tallystick: {error}"
         except Failed as error:
             decision, reason = self._failed(str(error))
         except ModuleNotFoundError as error:
@@ -116,40 +125,45 @@ class _Hook:
         try:
             touch = touch_of(call, self._settings.tools)
         except BadTool as error:
-            return _DENY, f"tallystick: {error}"
+            raise Denied(str(error)) from error
         if not touch.is_writing:
             return _PASS, ""
         return self._hold(call, touch.writes, touch.unseen)
 
     def _hold(self, call: Call, writes: Sequence[Write], unseen: Sequence[str]) -> tuple[str, str]:
-        from gateway.guard.hook_paths import NoPlace, NotListed, find, home_of, objects_of
-        from gateway.guard.paths import PathRefused
+        from gateway.guard.hook_paths import home_of
 
         if unseen and self._settings.unseen == _DENY:
             return self._unseen(unseen, "")
         home = self._settings.home or home_of(call.folder)
         shelf = Shelf(home, call.session)
         state = shelf.load()
-        try:
-            found = find(writes, state)
-            objects = objects_of(writes, state) if self._settings.is_admitting else []
-        except NotListed as error:
-            return _DENY, f"tallystick: an admission (--admit) names objects, and {error}. Name the files one by one."
-        except PathRefused as error:
-            return _DENY, f"tallystick: {error}. Name the file itself."
-        except NoPlace as error:
-            raise Failed(str(error)) from error
+        found, objects = self._find(writes, state)
         outside = _outside_words(found.outside) if found.outside and self._settings.outside != "allow" else ""
         if outside and self._settings.outside == _DENY:
             return _DENY, outside
         told = self._covered(shelf, state, found.needs, objects)
         if told is not None:
-            return _DENY, f"tallystick: {told}"
+            raise Denied(told)
         words = _held_words(shelf.load(), found.needs) if found.needs else ""
         if unseen:
             decision, words = self._unseen(unseen, words)
             return (_ASK if outside else decision), f"{words} {outside}".strip()
         return (_ASK, outside) if outside else (_HELD if words else _PASS, words)
+
+    def _find(self, writes: Sequence[Write], state: State) -> tuple[Found, list[Need]]:
+        """Return what is needed and, for an admission, object by object."""
+        from gateway.guard.hook_paths import NoPlace, NotListed, find, objects_of
+        from gateway.guard.paths import PathRefused
+
+        try:
+            return find(writes, state), objects_of(writes, state) if self._settings.is_admitting else []
+        except NotListed as error:
+            raise Denied(f"an admission (--admit) names objects, and {error}. Name the files one by one.") from error
+        except PathRefused as error:
+            raise Denied(f"{error}. Name the file itself.") from error
+        except NoPlace as error:
+            raise Failed(str(error)) from error
 
     def _unseen(self, unseen: Sequence[str], words: str) -> tuple[str, str]:
         why = f"tallystick can't see all that this writes: {'; '.join(dict.fromkeys(unseen))}."
@@ -188,7 +202,8 @@ class _Hook:
         import asyncio
 
         from gateway.client.errors import ClientError
-        from gateway.guard.hook_keep import Denied, Terms, act_of, keep, told
+        from gateway.guard.hook_keep import Denied as Refusal
+        from gateway.guard.hook_keep import Terms, act_of, keep, told
         from verifier.wire import Malformed
 
         assert self._call is not None, "it is its needs that are asked for"
@@ -198,7 +213,7 @@ class _Hook:
         try:
             asyncio.run(keep(terms, state, needs, act))
             state.settle(missing)
-        except Denied as error:
+        except Refusal as error:
             state.settle(missing)
             return str(error)
         except (ClientError, Malformed) as error:

@@ -14,12 +14,10 @@ Source: docs/guards.md; docs/protocol.md 3; scenarios 24, 28, 29.
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from verifier.entries import RESOURCE_BYTES_MAX, is_assigned, resource_hint
 
@@ -160,18 +158,3 @@ def _misstep(step: bytes, done: list[bytes]) -> str | None:
     if step == b".." and not done:
         return _OUT
     return _GIT if step.lower() == b".git" else None
-
-
-def path_in(top: Path, file: Path) -> bytes:
-    """Return the path of a file from the top of its work tree, with every link on the way to it resolved.
-
-    The file need not be there yet. PathRefused when it lies elsewhere, or in `.git`. This is for who writes through a
-    path; git itself never does, and for it a link is a path like any other.
-    """
-    root, real = os.fsencode(os.path.realpath(top)), os.fsencode(os.path.realpath(top / file))
-    if not real.startswith(root.rstrip(b"/") + b"/"):
-        raise PathRefused(f"{shown_path(os.fsencode(file))} {_OUT}")
-    inside = real[len(root.rstrip(b"/")) + 1 :]
-    if inside.split(b"/")[0].lower() == b".git":
-        raise PathRefused(f"{shown_path(os.fsencode(file))} {_GIT}")
-    return inside

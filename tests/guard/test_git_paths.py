@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ from gateway.guard.changes import Need, needs_of
 from gateway.guard.check import around, rival_words
 from gateway.guard.git import Change, GitFailed, parse_raw
 from gateway.guard.held import Held, Rival
-from gateway.guard.paths import PathRefused, Place, link_end, path_in, resource_of
+from gateway.guard.paths import PathRefused, Place, link_end, resource_of
 from gateway.guard.settings import Settings, Unset, settings_of
 from gateway.guard.trailer import making_of
 from verifier.entries import covers, resource_hint
@@ -114,20 +112,6 @@ def test_where_links_lead(links: dict[bytes, bytes], end: bytes | None) -> None:
         return
     with pytest.raises(PathRefused):
         link_end(path, links)
-
-
-def test_a_file_is_found_behind_links_and_nowhere_else(tmp_path: Path) -> None:
-    """Scenario 29: for who writes through a path."""
-    top = tmp_path / "top"
-    (top / "real").mkdir(parents=True)
-    (top / "alias").symlink_to("real")
-    (top / "out").symlink_to(tmp_path)
-    assert path_in(top, Path("alias/new.txt")) == b"real/new.txt"
-    assert path_in(top, top / "alias" / ".." / "x") == b"x"
-    for outside in ("out/x", "../x", ".git/config", "."):
-        with pytest.raises(PathRefused):
-            path_in(top, Path(outside))
-    assert os.fsencode(tmp_path)
 
 
 def raw(*rows: bytes) -> list[Change]:
