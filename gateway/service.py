@@ -22,9 +22,10 @@ from gateway.core.intake import (
     SignedRequest,
     check_ttl,
     commands_of,
-    intake,
+    intake_first,
     is_inside_window,
     weight_of,
+    with_approvals,
 )
 from gateway.core.outcome import Context, Unreceipted
 from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW, Refusal
@@ -258,6 +259,7 @@ class Desk:
         request = self._verified(raw, action)
         account = self._account(request) or await self._enrol(request)
         taken = self._allowance.take(request, account.payer, request_cost(self._sequencer.view, request))
+        request = with_approvals(request)
         if request.action.startswith("key."):
             self._check_key(request)
         if request.action == "rules.load":
@@ -283,7 +285,7 @@ class Desk:
 
     def _verified(self, raw: RawRequest, action: Action) -> SignedRequest:
         ledger = self._ledger
-        request = intake(raw, origin=ledger.origin, authorities=ledger.authorities, action=action.name)
+        request = intake_first(raw, origin=ledger.origin, authorities=ledger.authorities, action=action.name)
         check_each(request, self._check)
         if not is_inside_window(request, self._sequencer.time_ms, ledger.parameters.skew_ms):
             raise Refused(Unreceipted(OUTSIDE_WINDOW, {}))  # an early exit; the core asks again, by its moment

@@ -242,9 +242,21 @@ def is_inside_window(request: SignedRequest | SignedRead, now_ms: int, skew_ms: 
 
 
 def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action: str) -> SignedRequest:
-    """Verify a mutation and return it, or raise Rejection with the first thing that is wrong.
+    """Verify a mutation with all that it brings along, or raise Rejection with the first thing that is wrong."""
+    return with_approvals(intake_first(raw, origin=origin, authorities=authorities, action=action))
 
-    `action` is a key of `verifier.entries.ACTION_BODIES`; the request must be a POST to that action's path.
+
+def with_approvals(request: SignedRequest) -> SignedRequest:
+    """Return a request with the approvals that it and each command of it bring along, or raise Rejection."""
+    within = tuple(map(_approvals, rows_of(request.body.get("commands"))))
+    return request._replace(approvals=_approvals(request.body), approvals_within=within)
+
+
+def intake_first(raw: RawRequest, *, origin: str, authorities: Collection[str], action: str) -> SignedRequest:
+    """Verify a mutation and return it without approvals, or raise Rejection with the first thing that is wrong.
+
+    A batch may bring forty of them, each with a signature; the door looks at these when it knows who pays. `action` is
+    a key of `verifier.entries.ACTION_BODIES`; the request must be a POST to that action's path.
     """
     headers = _headers(raw)
     signed, key, signature = _signature(headers, BODY_COMPONENTS)
@@ -283,8 +295,7 @@ def intake(raw: RawRequest, *, origin: str, authorities: Collection[str], action
         nonce=signed.nonce,
         fingerprint=fingerprint(raw.method, raw.raw_path, raw.query, digest),
         delegations=_delegations(body, signed.keyid) if action == "session.open" else (),
-        approvals=_approvals(body),
-        approvals_within=tuple(map(_approvals, rows_of(body.get("commands")))),
+        approvals_within=((),) * len(rows_of(body.get("commands"))),
     )
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from gateway import service
 from gateway.client.approval import Act, SignedApproval, approve
+from gateway.core.intake import SignedRequest, with_approvals
 from keys.signing import SigningKey
 from tests.web.test_decisions import check_holds, leaf_of
 from tests.web.test_problems import check_problem
@@ -144,6 +146,31 @@ async def test_a_statement_that_was_changed_ends_at_the_door(place: World) -> No
     assert isinstance(row["statement"], dict)
     forged = {**row, "statement": {**row["statement"], "operation": "other"}}
     check_problem(await admit(place, approvals=[forged], **lease), "approval_invalid", 400)
+
+
+async def test_nobody_has_statements_verified_before_it_is_known_who_pays(
+    place: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch brings forty: a stranger, who pays nothing, could keep the gateway busy with signatures."""
+    looked: list[str] = []
+
+    def look(request: SignedRequest) -> SignedRequest:
+        looked.append(request.keyid)
+        return with_approvals(request)
+
+    monkeypatch.setattr(service, "with_approvals", look)
+    other, stranger, lease = await second_operator(place), SigningKey.generate(), await held(place)
+    looked.clear()
+    row = statement(place, other, place.agents["a"].did).row
+    asks = {"operation": "deploy.run", "argumentsDigest": DOES, "resource": NAME, "approvals": [row], **lease}
+    commands = [{"action": "coordination.admit", **asks}] * 2
+    for action, members in (("coordination.admit", asks), ("batch.submit", {"commands": commands})):
+        reply = await place.send(place.signed(stranger, action, **members))
+        assert (reply.status, reply.json["code"]) == (401, "agent_unknown")
+    assert looked == []
+    reply = await place.ask("a", "batch.submit", commands=commands)
+    assert [one.get("error") for one in reply.json["results"]] == [None, "approval_used"]
+    assert looked == [place.agents["a"].did]
 
 
 async def test_an_api_key_admits_and_the_facts_say_whose_hands_the_key_is_in(place: World) -> None:
