@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ OUT = frozenset(
     )
 )  # fmt: skip
 REASONS = ("incident-7", "holder_gone", "hand.over")
+BATCH_BYTES = 38_000  # of commands; the door takes somewhat more
 GRANTS = ("lease.granted", "lease.extended", "lease.claimed", "lease.changed", "lease.transferred")
 
 
@@ -215,20 +217,22 @@ class Agent(Asking):
     async def ask_for_many(self) -> None:
         """Send some commands in one request, and take note of what came of each."""
         rng, members = self.simulation.rng, Leaf()
-        count = rng.randint(1, min(24, self.simulation.config.commands_max))
+        admit_share = self.simulation.config.admit_share
+        count = rng.randint(1, min(48 if admit_share else 24, self.simulation.config.commands_max))
         if self.simulation.config.commands_max == self.most and rng.random() < 0.3:
             count = self.most
         if rng.random() < 0.5:
             members["isAtomic"] = rng.random() < 0.9
         if rng.random() < 0.3:
             members["isBare"] = True
-        admit_share = self.simulation.config.admit_share
         if admit_share and "isAtomic" in members:
             count = min(count, 4)
         asked = dict(self.held)
         # A batch that is refused does not tell which engine said so, so one that failed would look like a lie (40.3).
         share = 0.0 if members.get("isAtomic") and self.simulation.checker.is_engine_flaky else admit_share
         commands = [self._command(asked, share) for _ in range(count)]
+        while admit_share and len(json.dumps(commands)) > BATCH_BYTES:
+            commands.pop()
         leaf = await self.ask("batch.submit", commands=commands, **members)
         for answer in leaf["answers"] if leaf is not None else ():
             if answer["type"].split("/")[1] == "lease.released":
