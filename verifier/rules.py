@@ -9,10 +9,9 @@ Source: docs/protocol.md 39.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
-from verifier.entries import FACTS, MODES, Leaf, key_of, rows_of, scheme_of
+from verifier.entries import FACTS, MODES, key_of, rows_of, scheme_of
 from verifier.wire import JsonObject, JsonValue
 
 Fact: TypeAlias = int | str
@@ -38,7 +37,6 @@ SCHEMA = (
     "action " + ", ".join(f'"{mode}"' for mode in MODES) + " appliesTo {\n"
     "  principal: [Agent],\n  resource: [Resource],\n  context: Facts,\n};\n"
 )
-SCHEMA_DIGEST = sha256(SCHEMA.encode()).hexdigest()
 
 
 def operators_in(token: str) -> int:
@@ -78,11 +76,6 @@ class Evaluation(NamedTuple):
     resource: str
     request: JsonObject
     entities: list[JsonObject]
-
-
-def question_of(leaf: Leaf) -> Question:
-    """Return the question that an admission with facts answers. ValueError when it has none."""
-    return make_question(leaf.principal, leaf.on_behalf_of, leaf.time_ms, leaf.value)
 
 
 def make_question(principal: str, on_behalf_of: str, time_ms: int, members: JsonObject) -> Question:

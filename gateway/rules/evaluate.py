@@ -14,7 +14,6 @@ Source: docs/protocol.md 39.4 to 39.6.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -141,11 +140,6 @@ class Rules:
         asked = list(evaluations(question))
         found = [self._kept_answer(one, fronts) if is_kept else self._fresh_answer(one) for one in asked]
         return combined(found) if found else ERROR
-
-    def judge_each(self, question: Question) -> Iterator[tuple[str, Verdict]]:
-        """Yield what the set says of each resource, for who wants to know why."""
-        for one in evaluations(question):
-            yield one.resource, self._fresh_answer(one)
 
     def _fresh_answer(self, one: Evaluation) -> Verdict:
         return self._ask(one) if _is_complete(one) else ERROR

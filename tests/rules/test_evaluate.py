@@ -53,10 +53,6 @@ def test_every_resource_is_asked_about_and_one_denial_is_one_of_all() -> None:
     assert rules.judge(question("repo:a", "repo:secret")) == Verdict("deny", ("secret",))
     assert rules.judge(question("lock:a", "repo:a")) == Verdict("deny"), "nothing permits the lock"
     assert rules.judge(question("lock:secret", "repo:a")) == Verdict("deny", ("secret",))
-    assert dict(rules.judge_each(question("lock:a", "repo:a"))) == {
-        "lock:a": Verdict("deny"),
-        "repo:a": Verdict("allow", ("repo",)),
-    }
 
 
 def test_an_error_about_one_resource_is_one_of_all_even_beside_a_denial() -> None:
