@@ -52,7 +52,7 @@ def test_with_the_engine_a_policed_ledger_is_valid_and_says_what_was_asked(tmp_p
     assert (exit_code, findings(report)) == (0, [])
     count = report["facts"]["rulings"]["count"]
     assert report["facts"]["rulings"] == {"count": count, "derivedAgain": count} and count == 9
-    assert report["facts"]["admissions"] == {"allowed": 5, "denied": 2, "unpoliced": 0}
+    assert report["facts"]["admissions"] == {"allowed": 5, "denied": 2, "unpoliced": 0, "shadowed": 0}
     told_of = report["facts"]["usage"][did_of("op")]
     assert told_of == {"allowed": 5, "denied": 2, "cost": 19}
     assert f"what rules said of admissions was derived again: {count} of {count}" in report["statement"]
@@ -130,7 +130,11 @@ def test_a_set_that_judged_nobody_needs_no_engine(tmp_path: Path) -> None:
 
 
 def test_a_shadow_is_asked_again_too(tmp_path: Path) -> None:
-    assert codes(audit(tmp_path, Telling(told.shadowed()), is_apart=False)[1]) == [UNKNOWN]
+    _, report = audit(tmp_path, Telling(told.shadowed()), is_apart=False)
+    assert codes(report) == [UNKNOWN] and report["facts"]["admissions"]["unpoliced"] == 0
+    count = report["facts"]["admissions"]["shadowed"]
+    assert count > 0, "the rules saw it and did not decide: whoever reads on must not take it for policed"
+    assert f"allowed by hard rules alone while rules only watched, in shadow: {count}" in report["statement"]
     telling = Telling(told.shadowed())
     told.ruled(decision="allow", matched=["work"])(telling)
     exit_code, report = audit(tmp_path, telling, "--rules", is_apart=False)

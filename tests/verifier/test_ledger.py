@@ -45,7 +45,7 @@ def test_an_honest_day_is_valid_and_its_completeness_unknown_without_a_pinned_si
         "slowestEndMs": 500,
         "start": 0,
         "keysVersion": 1,
-        "admissions": {"allowed": 0, "denied": 0, "unpoliced": 0},
+        "admissions": {"allowed": 0, "denied": 0, "unpoliced": 0, "shadowed": 0},
         "usage": {},
         "rulings": {"count": 0, "derivedAgain": 0},
     }

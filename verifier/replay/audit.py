@@ -54,7 +54,7 @@ class Audit:
     confirmed: bytes = b""  # the newest checkpoint that a pinned log key signed and these entries gave
     confirmed_size: int = 0
     engine: Engine | None = None  # asks what entries say of rules again, if the reader wants that
-    admissions: Counter[str] = field(default_factory=Counter)  # allowed, denied; unpoliced: allowed without any rules
+    admissions: Counter[str] = field(default_factory=Counter)  # allowed, denied; of the allowed unpoliced, shadowed
     rulings: int = 0  # how often entries say what a rule set says of an admission
     unruled: Counter[str] = field(default_factory=Counter)  # of these, by engine, what was not asked again
     roots: dict[int, bytes] = field(default_factory=dict)  # of sizes that anchors name; neighbours often name one
@@ -159,7 +159,10 @@ def _relate(audit: Audit, leaf: Leaf, entry: Judged) -> None:
 def _count(audit: Audit, leaf: Leaf) -> None:
     is_allowed = leaf.type == ALLOWED
     audit.admissions["allowed" if is_allowed else "denied"] += 1
-    audit.admissions["unpoliced"] += is_allowed and "rules" not in leaf.value
+    ruling = leaf.value.get("rules")
+    mode = ruling["mode"] if isinstance(ruling, dict) else None
+    if is_allowed and mode != "enforce":
+        audit.admissions["unpoliced" if mode is None else "shadowed"] += 1
 
 
 def _ask_again(audit: Audit, seq: int) -> None:

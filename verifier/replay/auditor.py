@@ -176,7 +176,7 @@ def _report(reading: Reading) -> Report:
             "slowestEndMs": audit.relations.state.endings.slowest_ms,
             "start": reading.source.start,
             "keysVersion": audit.keyring.version,
-            "admissions": {name: audit.admissions[name] for name in ("allowed", "denied", "unpoliced")},
+            "admissions": {name: audit.admissions[name] for name in ("allowed", "denied", "unpoliced", "shadowed")},
             "usage": _usage(audit),
             "rulings": {"count": audit.rulings, "derivedAgain": audit.rulings - audit.unruled.total()},
         },
@@ -199,6 +199,8 @@ def _statement(reading: Reading) -> Iterator[str]:
     if audit.admissions:
         allowed, denied, unpoliced = (audit.admissions[name] for name in ("allowed", "denied", "unpoliced"))
         yield f"admissions: {allowed} allowed, {denied} denied; unpoliced, by hard rules alone: {unpoliced}"
+    if audit.admissions["shadowed"]:
+        yield f"allowed by hard rules alone while rules only watched, in shadow: {audit.admissions['shadowed']}"
     if audit.rulings:
         again = audit.rulings - audit.unruled.total()
         yield f"what rules said of admissions was derived again: {again} of {audit.rulings}"
