@@ -198,7 +198,7 @@ async def _load(arguments: argparse.Namespace) -> int:
             version = arguments.rules_version or _version(await operator.rules()) + 1
             receipt = await operator.load_rules(text, arguments.mode, version)
     step = (
-        "It decides every admission from now on; approvals that name the set before count no more."
+        "It decides every admission from now on; approvals that name another text count no more."
         if arguments.mode == "enforce"
         else "It denies nothing: every admission tells what it would have said. Load it with --mode enforce to decide."
     )

@@ -212,7 +212,7 @@ async def test_a_set_is_loaded_shown_with_proof_and_loaded_again(
     assert "It denies nothing" in said
     assert receipt.exists()
     assert await scene.run("load", file, "--mode", "enforce") == DONE
-    assert "approvals that name the set before count no more" in capsys.readouterr().out
+    assert "approvals that name another text count no more" in capsys.readouterr().out
     assert await scene.run("show") == DONE
     first, second, text = capsys.readouterr().out.split("\n", 2)
     assert first == f"// version 2, enforce, loaded by entry {scene.size - 1} (verified)"
