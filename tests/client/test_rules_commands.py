@@ -54,7 +54,7 @@ def test_a_newcomer_begins_with_the_starter_set_and_its_cases(
     assert run("test", file, cases) == DONE
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "ok     no lease, no write                    deny   nothing permits it"
-    assert lines[-1] == "15 cases, as expected"
+    assert lines[-1] == "16 cases, as expected"
     assert all(line.startswith("ok ") for line in lines[:-1])
 
 
