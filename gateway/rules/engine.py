@@ -10,6 +10,7 @@ import logging
 from collections import OrderedDict
 
 from gateway.core.outcome import Ruling
+from gateway.core.rules import FAILED
 from gateway.core.state import RuleSet
 from gateway.rules.check import check
 from gateway.rules.evaluate import Rules, engine_name
@@ -29,7 +30,10 @@ class Engine:
         self._sets: OrderedDict[str, Rules] = OrderedDict()
 
     def __call__(self, rule_set: RuleSet, question: Question) -> Ruling:
-        """Return what a rule set says of a question; whatever fails is an "error"."""
+        """Return what a rule set says of a question; whatever fails is an "error".
+
+        One by chance (no memory, say) would be an answer that nobody gets again, so it names no engine.
+        """
         try:
             verdict = self._parsed(rule_set.digest, rule_set.text).judge(question)
         except (KeyboardInterrupt, SystemExit):
@@ -37,7 +41,7 @@ class Engine:
         except BaseException as error:  # a panic inside the engine is none of Exception, and must not end the ledger
             _log.error("the rules could not be evaluated: %s", type(error).__name__)
             self.failed_count += 1
-            return Ruling("error", (), (), self.name)
+            return FAILED
         self.failed_count += verdict.decision == "error"
         return Ruling(verdict.decision, verdict.matched, verdict.obligations, self.name)
 

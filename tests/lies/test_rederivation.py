@@ -163,6 +163,16 @@ def test_a_gateway_that_had_no_engine_denies_and_nobody_can_ask_again(tmp_path: 
     assert "by none: no entry says which engine it was, or there was none" in findings(report)[0]["text"]
 
 
+def test_an_engine_that_failed_within_a_batch_is_not_asked_why(tmp_path: Path) -> None:
+    """An atomic batch that is refused tells of no ruling: a failure by chance must not pass for a lie."""
+    house = told.policed()
+    house.rules = None
+    leaf = house.say(batch("B", admit("B", "repo:c", mode="read"), isAtomic=True))
+    assert (leaf.type, leaf.text("error")) == ("tallystick/batch.refused/1", "policy_error")
+    exit_code, report = audit(tmp_path, Telling(house), "--rules", is_apart=False)
+    assert (exit_code, codes(report)) == (3, [UNKNOWN])
+
+
 def test_a_text_that_would_end_the_engine_ends_in_a_finding(tmp_path: Path) -> None:
     """A hostile gateway loads what no door lets in: brackets and operators without end."""
     for text in ("(" * 5_000, "1+" * 4_000 + "1==1", "[" * 20 + "]" * 20 + "(" * 4):

@@ -75,9 +75,13 @@ def ruling_faults(state: State, stated: JsonValue, question: Question | None) ->
 
 
 def batch_claims(state: State, asked: Question, error: str) -> None:
-    """An entry that tells of no ruling says by its error alone what the rules in force said."""
+    """An entry that tells of no ruling says by its error alone what the rules in force said.
+
+    Of a policy_error it does not say whether the engine said so or failed, and nobody can ask again why it did.
+    """
+    engine = NO_ENGINE if error == "policy_error" else state.engine or NO_ENGINE
     if state.rule_set is not None and state.rule_set.mode == "enforce":
-        state.claims.append(Claim(state.rule_set, state.engine or NO_ENGINE, asked, None, error))
+        state.claims.append(Claim(state.rule_set, engine, asked, None, error))
 
 
 def _engine_faults(state: State, engine: str) -> Faults:
