@@ -158,6 +158,8 @@ def _check_choices(arguments: argparse.Namespace) -> None:
     for option, kind, value in (("--lease", LEASE_ID, arguments.lease), ("--token", TOKEN, arguments.token)):
         if value is not None and not kind.check(value):
             raise Malformed(f"{option}: {kind.bound}")
+    if not arguments.approvers and (arguments.quorum, arguments.wait) != (1, ASK_MS_DEFAULT):
+        raise Malformed("--quorum and --wait go with --ask: nobody else is waited for")
     if not all(map(DID.check, arguments.approvers)):
         raise Malformed(f"--ask: {A_DID}")
     if arguments.approvers and not 1 <= arguments.quorum <= min(APPROVALS_MAX, len(set(arguments.approvers))):

@@ -38,6 +38,7 @@ _ABOUT = (
     "of another operator than the agent. An approval is good for one admission, and for nothing if anything changes: "
     "the arguments, the names, the cost, the rules."
 )
+_UNRULED = "none; where any are loaded, it is worth nothing"
 _ASK_HELP = "the request, such as A42, as tallystick approve list shows it"
 
 
@@ -249,7 +250,7 @@ def act_words(made: SignedApproval, act: Act) -> str:
         *(("on" if at == 0 else "", name) for at, name in enumerate(act.resources)),
         ("arguments", f"SHA-256 {says.arguments_digest}"),
         ("cost", str(act.cost)),
-        ("rules", "none are loaded" if says.rules_digest == ZERO_HASH else f"SHA-256 {says.rules_digest}"),
+        ("rules", _UNRULED if says.rules_digest == ZERO_HASH else f"SHA-256 {says.rules_digest}"),
         ("action", f"SHA-256 {says.action_digest}"),
         ("ledger", f"{says.ledger}, which began with {says.genesis}"),
         ("from", moment(says.not_before_ms)),
