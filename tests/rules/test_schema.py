@@ -8,7 +8,6 @@ from typing import Any
 import cedarpy
 import pytest
 
-from gateway.core.outcome import Ruling
 from gateway.core.state import RuleSet
 from gateway.rules.check import check
 from gateway.rules.engine import Engine
@@ -65,7 +64,7 @@ def test_a_set_that_never_was_checked_denies_with_an_error(forbid: str) -> None:
     """Whoever brought such a text into force, by whatever way: what fails is an error, and that is no."""
     rules = Rules(f"{ALL}\n{forbid}")
     rule_set = RuleSet(1, rules.digest, f"{ALL}\n{forbid}", "enforce", "cedar/x", 9)
-    assert Engine("cedar/x")(rule_set, question()) == Ruling("error", (), (), "cedar/x")
+    assert Engine("cedar/x")(rule_set, question())[:3] == ("error", (), ())
 
 
 def test_a_missing_fact_denies_with_an_error() -> None:
