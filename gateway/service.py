@@ -61,7 +61,7 @@ Policy = Literal["decisions", "trial"]
 Check = Callable[[SignedRequest], None]
 
 SIGNED_HERE_LIFE_S = 60  # a claim may wait 20 s for its turn, and half of what is left at most
-ROWS_PER_RULING = 8  # each name that rules are asked about, where they have to be asked anew
+ROWS_PER_RULING = 32  # each name that rules are asked about: half a decision, for asking anew costs about that much
 ROWS_PER_DECISION = 64  # names that a request has, and leases, delays and tickets that they meet
 RULES_FAULTS_MAX = 8  # that are told of a rule set at once
 NONCES_MAX = 32_768  # in each of two generations; a lease call can be sent again for 45 s, 700 per second fit

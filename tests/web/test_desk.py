@@ -427,7 +427,7 @@ def test_who_asks_for_much_pays_for_it(action: str, members: dict[str, Any], cos
     assert request_cost(crowd(), read(signed(WORKER, action, **members), action)) == cost
 
 
-@pytest.mark.parametrize(("count", "cost", "policed"), [(1, 1, 1), (8, 1, 1), (9, 1, 2), (64, 1, 8)])
+@pytest.mark.parametrize(("count", "cost", "policed"), [(1, 1, 1), (2, 1, 1), (3, 1, 2), (64, 1, 32)])
 def test_an_admission_pays_for_what_rules_may_have_to_be_asked(count: int, cost: int, policed: int) -> None:
     members: dict[str, Any] = {
         "operation": "edit",
