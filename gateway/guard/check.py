@@ -17,6 +17,7 @@ from itertools import takewhile
 from gateway.client.agent import TTL_MS_DEFAULT
 from gateway.client.errors import ClientError
 from gateway.client.exits import moment, shown
+from gateway.client.terminal import home_option
 from gateway.client.trust import Grant
 from gateway.client.words import shown_moment, who
 from gateway.guard.changes import Need, needs_of, requests_of
@@ -134,18 +135,25 @@ def rival_words(rival: Rival) -> str:
 
 async def _next_steps(desk: Desk, settings: Settings, free: Sequence[Need], has_rivals: bool) -> list[str]:
     steps = []
+    home = _home_words(desk)
     weak = await desk.too_weak(free)
     for lease_id, mode in sorted(weak.items()):
-        steps.append(f"tallystick lease renew {lease_id} --mode {mode}")
+        steps.append(f"tallystick lease renew {lease_id} --mode {mode}{home}")
     names = sorted({need.resource for need in free}) if not weak else []
     if names:
         mode = max((need.mode for need in free), key=MODES.index)
         asked = names if len(names) <= NAMES_MAX else [around(settings.place, free)]
         option = f" --mode {mode}" if mode == "delete" else ""
-        steps.append(f"tallystick lease acquire {shlex.join(asked)}{option}")
+        steps.append(f"tallystick lease acquire {shlex.join(asked)}{option}{home}")
     if has_rivals:
         steps.append("wait for the others (tallystick lease acquire … --wait 10m), or see who waits: tallystick wait")
     return [f"→ {step}" for step in steps]
+
+
+def _home_words(desk: Desk) -> str:
+    """Name the profile that the guard asked with: a lease of another one covers nothing here."""
+    home = desk.agent.profile.home
+    return "" if home is None else home_option(home)
 
 
 def around(place: Place, needs: Sequence[Need]) -> str:

@@ -132,7 +132,7 @@ async def _check_commits(git: Git, arguments: argparse.Namespace) -> int:
     if not dots or None in ids:
         raise GitFailed("name commits as A..B, of commits that are there")
     count = await check_push(git, [Update(arguments.commits, *ids)], (), is_server=git.is_bare)
-    return _told(arguments, f"{count} commits are covered.", [])
+    return _told(arguments, "1 commit is covered." if count == 1 else f"{count} commits are covered.", [])
 
 
 def _told(arguments: argparse.Namespace, text: str, seqs: Sequence[int]) -> int:

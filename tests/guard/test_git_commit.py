@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -377,6 +378,16 @@ def test_git_config_holds_no_lease_and_no_key(world: World) -> None:
     (shown,) = world.covering(bob.git("log", "-1", "--format=%B"))
     assert shown["actor"] == bob.hold(world.file("probe"))["actor"]
     assert not os.path.exists(alice.path / ".git" / "tallystick-home")
+
+
+def test_what_to_do_names_the_profile_that_was_noted(world: World) -> None:
+    """A lease of the default profile would cover nothing in this worktree, and bar it instead."""
+    tree = world.guarded()
+    tree.also["TALLYSTICK_HOME"] = ""
+    tree.install("--home", str(tree.home))
+    tree.add("new.txt")
+    told = tree.refused("commit", "-m", "m")
+    assert f"tallystick lease acquire {world.file('new.txt')} --home {shlex.quote(str(tree.home))}\n" in told
 
 
 def test_a_session_commits_on_its_own_leases_and_not_on_its_agents(world: World) -> None:

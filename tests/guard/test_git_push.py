@@ -226,7 +226,7 @@ def test_commits_are_compared_without_pushing_them(world: World) -> None:
     tree.add("a.txt", "changed\n")
     tree.commit()
     done = tree.guard("check", "HEAD^..HEAD")
-    assert (done.returncode, done.stdout) == (0, "1 commits are covered.\n")
+    assert (done.returncode, done.stdout) == (0, "1 commit is covered.\n")
     tree.add("b/c.txt", "changed\n")
     assert tree.guard("check").returncode == 1
     tree.git("commit", "-q", "--no-verify", "-m", "m")
