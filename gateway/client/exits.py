@@ -121,7 +121,7 @@ ADVICE: Mapping[str, str] = {
     "approval_required": "What can't be undone needs an approval: --ask DID, or --approval FILE",
     "policy_error": "The rules could not be evaluated, so nothing is allowed: tell an operator the entry's number.",
     "forbidden_by_rules": "The rules forbid it: tallystick rules show",
-    "not_permitted": "No rule permits it: tallystick rules show",
+    "not_permitted": "No rule permits it, or only with an approval (--ask DID): tallystick rules show",
     "rules_out_of_turn": "Another rule set was loaded meanwhile: look at it, and load yours as the one after it.",
     "ask_unknown": "There is no such request for approval, or it ended long ago: tallystick approve list",
     "ask_not_yours": "Only who was asked may approve or decline, and only who asked withdraws: tallystick approve list",
@@ -140,7 +140,8 @@ _ADVICE_THERE: Mapping[tuple[str, str], str] = {
     (
         "approval.refused",
         "approver_unfit",
-    ): "Who approves has a key of its own, in force, and another operator than this agent: name others.",
+    ): "Who approves has a key of its own, in force, and another operator than this agent: name others: "
+    "tallystick operator list",
     (
         "giving.refused",
         "approver_unfit",

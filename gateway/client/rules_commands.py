@@ -56,7 +56,10 @@ def rules_parser() -> tuple[argparse.ArgumentParser, Handler]:
         "is expected. For each the answer is told, and which policies it is by.",
     ))  # fmt: skip
     _add_load(verbs)
-    made = sub_parser(verbs, "show", ACTIONS["rules.show"].summary, ACTIONS["rules.show"].description)
+    made = sub_parser(
+        verbs, "show", ACTIONS["rules.show"].summary,
+        "The text with its version, digest and mode, compared with the verified entry that loaded it.",
+    )  # fmt: skip
     made.set_defaults(handler=_show)
     made = sub_parser(verbs, "schema", "Print what rules may ask for", "The schema that each rule set is checked by.")
     made.set_defaults(handler=_schema)

@@ -58,7 +58,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="tallystick guard hook",
         description="Answer a coding agent that asks before it calls a tool: one JSON object on standard input, one on "
-        "standard output. `install` writes it into a project's settings, `status` says whether it is there. "
+        "standard output. `tallystick guard hook install` writes it into a project's settings, `tallystick guard hook "
+        "status` says whether it is there. "
         "docs/guards.md lists what it sees of a command line and what it doesn't.",
     )
     made.add_argument("--host", choices=tuple(HOSTS), help="who asks (default: told by what it says)")
