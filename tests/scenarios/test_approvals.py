@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tests.core.requests import approved
 from tests.scenarios.stage import Stage, did, kind, member, stage
+from tests.world import World
 from verifier.entries import Leaf
 
 PAY = {"operation": "invoice.pay", "resource": "pay:invoice/7", "cost": 82_000}
 SMALL, LARGE = "1" * 64, "2" * 64  # digests of what would be paid
+TWO = '@id("two")\npermit (principal, action, resource)\nwhen { context.approvals >= 2 };\n'
 
 
 @asynccontextmanager
 async def office(folder: Path) -> AsyncIterator[Stage]:
     """A and B answer to op, X and Y to two others; what is paid can't be undone."""
     async with stage(folder) as scene:
-        await scene.scheme("pay", "irreversible")
-        for operator, name in (("op2", "X"), ("op3", "Y")):
-            await scene.does("op", "operator.add", operator=did(operator))
-            await scene.does(operator, "agent.add", agent=did(name))
+        await move_in(scene)
         yield scene
+
+
+async def move_in(scene: Stage) -> None:
+    await scene.scheme("pay", "irreversible")
+    for operator, name in (("op2", "X"), ("op3", "Y")):
+        await scene.does("op", "operator.add", operator=did(operator))
+        await scene.does(operator, "agent.add", agent=did(name))
 
 
 async def admit(scene: Stage, lease: Leaf, *approvals: dict[str, Any], **members: Any) -> Leaf:
@@ -59,6 +66,22 @@ async def test_what_was_approved_is_done_once_as_it_was_approved(tmp_path: Path)
         await scene.wait(600_000)
         assert (await admit(scene, lease, fresh)).text("error") == "approval_expired"
         assert len(scene.entries("admission.allowed")) == 1
+
+
+async def test_a_quorum_that_is_short_by_one_operator_pays_nothing(tmp_path: Path) -> None:
+    """Scenario 62: rules want two operators; one of them is not two, nor are two of its agents. None is used up."""
+    async with World(tmp_path, agents=("A",)) as world:
+        scene = Stage(world)
+        await move_in(scene)
+        await scene.does("op2", "agent.add", agent=did("Z"))
+        await scene.does("op", "rules.load", rules=TWO, rulesMode="enforce", rulesVersion=1)
+        lease = await scene.acquire("A", "pay:invoice/7", ttlMs=3_600_000)
+        of_x, of_y, of_z = (word(scene, by, rules_digest=sha256(TWO.encode()).hexdigest()) for by in "XYZ")
+        short = await admit(scene, lease, of_x)
+        assert (short.text("error"), short.number("number")) == ("not_permitted", 623)
+        assert (await admit(scene, lease, of_x, of_z)).text("error") == "approver_unfit"
+        allowed = await admit(scene, lease, of_x, of_y)
+        assert kind(allowed) == "admission.allowed" and len(member(allowed, "approvals")) == 2
 
 
 async def test_a_lease_is_kept_by_heartbeats_while_a_person_is_waited_for(tmp_path: Path) -> None:
