@@ -189,7 +189,7 @@ class Asking(Client):
             return
         asked = rng.choice(own) if own and rng.random() < 0.9 else self._some_ask()
         asked.open_to.discard(self.did)
-        ask_id = f"A{rng.randrange(900)}" if rng.random() < 0.05 else asked.ask_id
+        ask_id = f"A{1 + rng.randrange(900)}" if rng.random() < 0.05 else asked.ask_id
         if rng.random() < 0.2:
             reason: Leaf = {"reason": "too_risky"} if rng.random() < 0.5 else {}
             await self.ask("approval.decline", askId=ask_id, **reason)
