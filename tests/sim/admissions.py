@@ -188,11 +188,11 @@ class Admissions(Approvals):
         return "policy_error" if decision == "error" else "forbidden_by_rules" if matched else "not_permitted"
 
     def _untold(self, leaf: Leaf, decision: str) -> str:
-        """A batch that is refused tells of no ruling, so what an engine that failed said is believed."""
-        is_failure = self.is_engine_flaky and leaf.get("error") == "policy_error" and decision != "error"
-        if is_failure or not self.engine:
-            self.unruled.append(leaf["seq"])
-        return "error" if is_failure else decision
+        """A batch that is refused tells of no ruling; why it is an error nobody can ask again (40.3)."""
+        is_error = leaf.get("error") == "policy_error"
+        if is_error or not self.engine:
+            self.unruled.append(leaf.get("endsBefore", leaf["seq"]))
+        return "error" if is_error and self.is_engine_flaky else decision
 
     def _seen(self, leaf: Leaf) -> Asked:
         schemes = [(self.book.scheme(name)["class"], scheme_of(name)) for name in leaf["resources"]]
