@@ -191,7 +191,7 @@ class Admissions(Approvals):
         """A batch that is refused tells of no ruling; why it is an error nobody can ask again (40.3)."""
         is_error = leaf.get("error") == "policy_error"
         if is_error or not self.engine:
-            self.unruled.append(leaf.get("endsBefore", leaf["seq"]))
+            self.unruled.append(leaf["endsBefore"] if "endsBefore" in leaf else leaf["seq"])
         return "error" if is_error and self.is_engine_flaky else decision
 
     def _seen(self, leaf: Leaf) -> Asked:
