@@ -8,7 +8,9 @@ Source: docs/protocol.md 37, 38, 39.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass
+from hashlib import sha256
 
 from gateway.client.approval import Act
 from gateway.client.receipts import VerifiedReceipt
@@ -98,6 +100,16 @@ class Ask:
     def give_up_by_ms(self) -> int:
         """When it lapses, in the gateway's time."""
         return self.receipt.leaf.number("giveUpByMs")
+
+    def nonce_of(self, approver: str) -> str:
+        """Return the nonce with which a key approves of this request: always the same.
+
+        A giving that is refused leaves its statement in the ledger for everybody to read. However often somebody says
+        yes to one request, it is burnt with the first use.
+        """
+        leaf = self.receipt.leaf
+        said = f"{leaf.origin}\n{leaf.genesis.hex()}\n{self.ask_id}\n{approver}"
+        return urlsafe_b64encode(sha256(said.encode()).digest()).rstrip(b"=").decode()
 
     @property
     def act(self) -> Act:

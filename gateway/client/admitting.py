@@ -30,7 +30,7 @@ from gateway.client.approval import (
     rows_of_approvals,
 )
 from gateway.client.clock import Clock
-from gateway.client.errors import AnswerRefused, AskEnded, ClientError, NotApproved, NotHeld
+from gateway.client.errors import AnswerRefused, AskEnded, AskOver, ClientError, NotApproved, NotHeld
 from gateway.client.holdings import SeenLease, Tokened, are_covered, is_strong_enough
 from gateway.client.lease import HeldLease
 from gateway.client.office import Office, rows_in
@@ -241,10 +241,25 @@ class Admitting(Office):
         Whoever calls this has read `ask.act`. This key must be one of those asked, an agent's or an operator's, and of
         another operator than the agent.
         """
-        made = approve(
-            self.profile.key, ask.act, genesis=self.profile.genesis, now_ms=self.caller.ledger_now_ms, ttl_ms=ttl_ms
-        )
+        made = await self.sign_approval(ask, ttl_ms=ttl_ms)
         return made, await self.hand_in(ask.ask_id, made)
+
+    async def sign_approval(self, ask: Ask, *, ttl_ms: int = TTL_MS_DEFAULT) -> SignedApproval:
+        """Return the statement that `give_approval` gives. AskOver, and nothing is signed, when nobody waits for it.
+
+        What the gateway says of that is unverified: it can only keep somebody from signing.
+        """
+        states = [str(row.get("state")) for row in await self.asks(ask_id=ask.ask_id)]
+        if states != ["open"]:
+            raise AskOver(ask.ask_id, states[0] if states else "forgotten")
+        return approve(
+            self.profile.key,
+            ask.act,
+            genesis=self.profile.genesis,
+            now_ms=self.caller.ledger_now_ms,
+            ttl_ms=ttl_ms,
+            nonce=ask.nonce_of(self.profile.key.did),
+        )
 
     async def hand_in(self, ask_id: str, approval: SignedApproval) -> VerifiedReceipt:
         """Give an approval that was signed before, with the key that signed it."""

@@ -131,10 +131,7 @@ async def _give(arguments: argparse.Namespace) -> int:
         ask = await approver.asked(arguments.ask)
         _check_is_asked(ask, approver.did)
         _check_is_shown(arguments, ask.act)
-        made = approve(
-            approver.profile.key, ask.act, genesis=approver.profile.genesis, now_ms=approver.caller.ledger_now_ms,
-            ttl_ms=arguments.ttl,
-        )  # fmt: skip
+        made = await approver.sign_approval(ask, ttl_ms=arguments.ttl)
         _consent(made, ask.act, arguments)
         receipt = await approver.hand_in(arguments.ask, made)
     return done("approve give", arguments, receipt, "", {"approval": made.row})
@@ -165,9 +162,11 @@ async def _withdraw(arguments: argparse.Namespace) -> int:
 
 async def _sign(arguments: argparse.Namespace) -> int:
     profile = open_profile(arguments.home)
-    act = _act_asked(arguments, profile) if arguments.ask_receipt else _act_written(arguments, profile)
+    ask = _asked(arguments, profile) if arguments.ask_receipt else None
+    act = _act_written(arguments, profile) if ask is None else ask.act
+    nonce = None if ask is None else ask.nonce_of(profile.key.did)
     now_ms = Agent(profile).clock.wall_ms()
-    made = approve(profile.key, act, genesis=profile.genesis, now_ms=now_ms, ttl_ms=arguments.ttl)
+    made = approve(profile.key, act, genesis=profile.genesis, now_ms=now_ms, ttl_ms=arguments.ttl, nonce=nonce)
     _consent(made, act, arguments)
     try:
         replace_file(arguments.out, made.encode())
@@ -181,8 +180,8 @@ async def _sign(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _act_asked(arguments: argparse.Namespace, profile: Profile) -> Act:
-    """Return what a request asks for, out of its receipt, verified under the pinned keys."""
+def _asked(arguments: argparse.Namespace, profile: Profile) -> Ask:
+    """Return a request for approval out of its receipt, verified under the pinned keys."""
     path: Path = arguments.ask_receipt
     said = (arguments.operation, arguments.agent, arguments.arguments_digest, arguments.rules, arguments.rules_digest)
     if any(said) or arguments.cost or arguments.mode != MODE_DEFAULT:
@@ -196,7 +195,7 @@ def _act_asked(arguments: argparse.Namespace, profile: Profile) -> Act:
         raise Malformed(f"{path} is no receipt of a request for approval: {error}") from error
     _check_is_asked(ask, profile.key.did)
     _check_is_shown(arguments, ask.act)
-    return ask.act
+    return ask
 
 
 def _act_written(arguments: argparse.Namespace, profile: Profile) -> Act:

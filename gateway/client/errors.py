@@ -13,7 +13,8 @@
 Of the refusals these ask for something different to be done next: InTheWay (LeaseHeld, LockDelayed, Queued, QueueFull:
 wait), Deadlock (give something back), TicketEnded and AlreadyWaiting (the place in line), HoldExceeded (let go in
 time), TokenStale (look again), LeaseEnded (LeaseBroken, LeaseTransferred, LeaseChanged: it is gone), AdmissionDenied
-(FenceStale: stop; ApprovalRefused: get one; RulesDenied: it may not be done), AskEnded. NotApproved: nobody approved.
+(FenceStale: stop; ApprovalRefused: get one; RulesDenied: it may not be done), AskEnded. AskOver: nothing was signed.
+NotApproved: nobody approved.
 
 Texts of a RequestRejected are the gateway's bare word (nobody signs a problem document); they are shown, never trusted.
 """
@@ -356,6 +357,8 @@ class RulesDenied(AdmissionDenied):
         self.decision = str(rules.get("decision", ""))
         self.matched = tuple(str(name) for name in _list(rules.get("matched")))
         self.rules_version = _integer(rules.get("version"))
+        if self.matched:
+            self.args = (f"{self.error} (entry {receipt.seq}) by {', '.join(self.matched)}",)
 
 
 class AskEnded(Refused):
@@ -433,6 +436,17 @@ class StillWaiting(ClientError):
     def __init__(self, ticket: Ticket) -> None:
         super().__init__(f"ticket {ticket.ticket_id} is number {ticket.position} in line")
         self.ticket = ticket
+
+
+class AskOver(ClientError):
+    """Nothing was signed: the request for approval is not open. `how` is "given", "declined", "withdrawn", "dismissed",
+    "lapsed" or "forgotten", the gateway's bare word.
+    """
+
+    def __init__(self, ask_id: str, how: str) -> None:
+        super().__init__(f"{ask_id} is over ({how}): nothing was signed")
+        self.ask_id = ask_id
+        self.how = how
 
 
 class NotApproved(ClientError):

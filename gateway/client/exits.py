@@ -16,6 +16,7 @@ from gateway.client.errors import (
     AdmissionDenied,
     AlreadyWaiting,
     AnswerRefused,
+    AskOver,
     BatchRefused,
     ClientError,
     ClockWrong,
@@ -179,6 +180,7 @@ _KINDS: tuple[tuple[type[ClientError], int], ...] = (
 _NAMES: tuple[tuple[type[ClientError], str], ...] = (
     (StillWaiting, "still_waiting"),
     (NotHeld, "not_held"),
+    (AskOver, "ask_ended"),
     (NotApproved, "not_approved"),
     (NotWitnessed, "not_witnessed"),
     (HeldHere, "held_here"),

@@ -14,6 +14,7 @@ from gateway.client.errors import (
     AnswerRefused,
     ApprovalRefused,
     AskEnded,
+    AskOver,
     BatchRefused,
     Deadlock,
     FenceStale,
@@ -354,6 +355,23 @@ async def test_an_approval_is_asked_for_given_gathered_and_used(gateway: LocalGa
     assert not any(request.target.endswith("/withdraw") for request in gateway.requests)
 
 
+async def test_saying_yes_twice_to_one_request_lets_it_be_done_once(gateway: LocalGateway) -> None:
+    """A giving that is refused leaves its statement where everybody can read it."""
+    async with gateway.agent() as agent, gateway.agent(CAROL) as carol:
+        await agent.acquire(FILE)
+        ask = await agent.ask_approval("push", FILE, [CAROL.did], arguments=DOES)
+        seen = await carol.asked(ask.ask_id)
+        first, later = await carol.sign_approval(seen), await carol.sign_approval(seen, ttl_ms=7_200_000)
+        await carol.hand_in(ask.ask_id, first)
+        with pytest.raises(Refused, match="ask_ended"):
+            await carol.hand_in(ask.ask_id, later)
+        await agent.admit("push", FILE, arguments=DOES, approvals=[first])
+        with pytest.raises(ApprovalRefused, match="approval_used"):
+            await agent.admit("push", FILE, arguments=DOES, approvals=[later])
+        other = await agent.ask_approval("push", FILE, [CAROL.did], arguments=DOES)
+        assert other.nonce_of(CAROL.did) not in (first.says.nonce, other.nonce_of(DAVE.did))
+
+
 async def test_a_quorum_is_waited_for_and_each_entry_read_once(gateway: LocalGateway) -> None:
     async with gateway.agent() as agent, gateway.agent(CAROL) as carol, gateway.agent(DAVE) as dave:
         ask = await agent.ask_approval("push", FILE, [DAVE.did, CAROL.did], quorum=2, mode="read", arguments=DOES)
@@ -429,9 +447,13 @@ async def test_who_is_cancelled_while_waiting_withdraws(gateway: LocalGateway) -
 async def test_what_is_over_is_told_as_such(gateway: LocalGateway) -> None:
     async with gateway.agent() as agent, gateway.agent(CAROL) as carol:
         ask = await agent.ask_approval("push", FILE, [CAROL.did], mode="read", arguments=DOES)
+        seen = await carol.asked(ask.ask_id)
+        made = await carol.sign_approval(seen)
         seq = (await agent.withdraw(ask)).seq
+        with pytest.raises(AskOver, match="withdrawn"):
+            await carol.give_approval(seen)
         with pytest.raises(AskEnded) as ended:
-            await carol.give_approval(await carol.asked(ask.ask_id))
+            await carol.hand_in(ask.ask_id, made)
         with pytest.raises(Refused, match="ask_unknown"):
             await carol.decline("A7777")
     assert ended.value.ended_seq == seq
