@@ -96,7 +96,22 @@ def _install(host: Host, said: argparse.Namespace) -> int:
         print(json.dumps(wanted, indent=2))
         return NOT_DONE
     print(f"{path}: {host.name} asks before each tool call. Start its sessions anew.")
+    why = _unnamed(said.project)
+    if why:
+        print(f"It denies every edit so far, for {why}")
     return DONE
+
+
+def _unnamed(project: Path) -> str:
+    """Return why names of this project can't be made yet, and what to do; "" when they can."""
+    from gateway.guard.git import Git, GitFailed  # these load the client, and run git
+    from gateway.guard.settings import Unset, read_settings
+
+    try:
+        read_settings(Git(project, is_called_by_git=False))
+    except (Unset, GitFailed) as error:
+        return str(error)
+    return ""
 
 
 def _read(path: Path) -> JsonObject:

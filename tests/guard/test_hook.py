@@ -508,6 +508,13 @@ def test_install_keeps_what_is_there_and_prints_what_it_can_t_write(tree: Tree) 
         assert "PreToolUse" in json.loads(done.stdout)["hooks"]
 
 
+def test_install_says_what_is_missing_before_anything_can_be_edited(tree: Tree) -> None:
+    assert "denies" not in tree.tallystick("guard", "hook", "install").stdout
+    tree.git("config", "--unset", "tallystick.repository")
+    done = tree.tallystick("guard", "hook", "install")
+    assert (done.returncode, "git config tallystick.repository NAME" in done.stdout) == (0, True)
+
+
 # -- admissions --------------------------------------------------------------------------------------------------------
 
 
