@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gateway.core import refusal
-from gateway.core.approval import Approved, approval_rows, burn, judge_approvals
+from gateway.core.approval import Approved, approval_rows, burn, digest_of_act, judge_approvals
 from gateway.core.authority import idle_end, is_agent, is_outside_scope
 from gateway.core.holding import conflict_members, find_lease, label_of
 from gateway.core.intake import SignedRequest
@@ -27,18 +27,16 @@ from gateway.core.resource import (
     ask_of,
     claims_on,
     end_ms,
-    is_mode_fit,
-    is_name_fit,
     keys_of,
     meeting,
     scheme_rows,
     touching,
+    unfit,
     way_of,
 )
 from gateway.core.rules import digest_of, rule
-from gateway.core.state import DISPUTE_KEY, Draft, Lease, principal_at, rule_set_at
+from gateway.core.state import Draft, Lease, principal_at, rule_set_at
 from gateway.core.usage import count_allowed, count_denied, used
-from verifier.approval import action_digest
 from verifier.entries import MODES, covers, schemes_of
 from verifier.wire import JsonObject
 
@@ -87,7 +85,7 @@ def _case(draft: Draft, request: SignedRequest, context: Context) -> Case | Deni
     if isinstance(lease, Denied):
         return lease
     rules_digest = digest_of(rule_set_at(draft))
-    done = _action_digest(request, ask, rules_digest)
+    done = digest_of_act(request, rules_digest)
     approved = judge_approvals(draft, request, context, done, rules_digest)
     if isinstance(approved, Refusal):
         return Denied(approved)
@@ -101,12 +99,9 @@ def _fenced(draft: Draft, request: SignedRequest, ask: Ask, context: Context) ->
     """Return the live lease that the request shows, None for a read without one, or why it may not be done."""
     if is_outside_scope(draft, request, "admit", ask.resources, None, context):
         return Denied(refusal.OUTSIDE_SCOPE)
-    if draft.get(DISPUTE_KEY) is not None:
-        return Denied(refusal.LEDGER_DISPUTED)
-    if not is_name_fit(ask):
-        return Denied(refusal.NAME_NOT_ALLOWED)
-    if not is_mode_fit(ask):
-        return Denied(refusal.MODE_NOT_ALLOWED)
+    why = unfit(draft, ask)
+    if why is not None:
+        return Denied(why)
     lease = _shown(draft, request, ask, context.t_ms) if "leaseId" in request.body else None
     if isinstance(lease, Denied):
         return lease
@@ -157,19 +152,6 @@ def _in_the_way(draft: Draft, ask: Ask, others: list[Lease]) -> Denied:
     newest = max(others, key=attrgetter("fencing_token"))
     members = conflict_members(draft, newest, *meeting(ask, newest))
     return Denied(refusal.ADMISSION_CONFLICT, {"currentToken": newest.fencing_token, **members})
-
-
-def _action_digest(request: SignedRequest, ask: Ask, rules_digest: str) -> str:
-    return action_digest(
-        agent=request.principal,
-        operation=request.text("operation"),
-        resources=ask.resources,
-        mode=ask.mode,
-        arguments_digest=request.text("argumentsDigest"),
-        cost=request.number("cost"),
-        ledger=str(request.body["ledger"]),
-        rules_digest=rules_digest,
-    )
 
 
 def _facts(draft: Draft, request: SignedRequest, lease: Lease | None, approvals: int, context: Context) -> JsonObject:

@@ -23,10 +23,9 @@ from gateway.core.deadlock import circle_members, find_plea_cycle
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Context, Decision, granted, refused
 from gateway.core.refusal import Refusal
-from gateway.core.resource import ask_of, is_mode_fit, is_name_fit
+from gateway.core.resource import ask_of, unfit
 from gateway.core.rules import digest_of
 from gateway.core.state import (
-    DISPUTE_KEY,
     Burnt,
     Draft,
     Pending,
@@ -136,6 +135,20 @@ def judge_approvals(
     return tuple(sorted(found, key=lambda one: one.operator))
 
 
+def digest_of_act(request: SignedRequest, rules_digest: str) -> str:
+    """Return what an approval of the act in this request has to name."""
+    return action_digest(
+        agent=request.principal,
+        operation=request.text("operation"),
+        resources=request.resources,
+        mode=request.text("mode"),
+        arguments_digest=request.text("argumentsDigest"),
+        cost=request.number("cost"),
+        ledger=str(request.body["ledger"]),
+        rules_digest=rules_digest,
+    )
+
+
 def burn(draft: Draft, approved: Sequence[Approved], context: Context) -> None:
     """Remember what was used for as long as it could be used again."""
     for one in approved:
@@ -194,11 +207,7 @@ def _unaskable(draft: Draft, request: SignedRequest, context: Context) -> Refusa
     wanted = ask_of(draft, request.actor, request.resources, request.text("mode"))
     if is_outside_scope(draft, request, "admit", wanted.resources, None, context):
         return refusal.OUTSIDE_SCOPE
-    if draft.get(DISPUTE_KEY) is not None:
-        return refusal.LEDGER_DISPUTED
-    if not is_name_fit(wanted):
-        return refusal.NAME_NOT_ALLOWED
-    return None if is_mode_fit(wanted) else refusal.MODE_NOT_ALLOWED
+    return unfit(draft, wanted)
 
 
 def _approvers(request: SignedRequest) -> tuple[str, ...]:
@@ -225,17 +234,17 @@ def _is_too_many(draft: Draft, principal: str, context: Context) -> bool:
 
 def _pending(draft: Draft, request: SignedRequest, operators: tuple[str, ...], context: Context) -> Pending:
     rules_digest = digest_of(rule_set_at(draft))
-    what = request.text("operation"), request.resources, request.text("mode")
-    arguments_digest, cost = request.text("argumentsDigest"), request.number("cost")
     return Pending(
         f"A{context.seq}",
         request.actor,
         request.principal,
         request.on_behalf_of,
-        *what,
-        arguments_digest,
-        cost,
-        action_digest(request.principal, *what, arguments_digest, cost, str(request.body["ledger"]), rules_digest),
+        request.text("operation"),
+        request.resources,
+        request.text("mode"),
+        request.text("argumentsDigest"),
+        request.number("cost"),
+        digest_of_act(request, rules_digest),
         rules_digest,
         _approvers(request),
         operators,

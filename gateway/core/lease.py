@@ -32,11 +32,11 @@ from gateway.core.resource import (
     ask_of,
     first_named,
     is_mode_fit,
-    is_name_fit,
     keys_of,
     max_hold_ms,
     meant_lease,
     own_lease,
+    unfit,
     way_of,
 )
 from gateway.core.settle import count_passes, standing
@@ -54,7 +54,7 @@ def acquire(draft: Draft, request: SignedRequest, context: Context) -> Decision:
     ask = ask_of(draft, request.actor, request.resources, request.text("mode"))
     if is_outside_scope(draft, request, "lease", ask.resources, request.number("ttlMs"), context):
         return _not_acquired(request, ask, refusal.OUTSIDE_SCOPE)
-    why = _unfit(draft, ask)
+    why = unfit(draft, ask)
     if why is not None:
         return _not_acquired(request, ask, why)
     own = own_lease(draft, ask, context.t_ms)
@@ -113,15 +113,6 @@ def release(draft: Draft, request: SignedRequest, context: Context) -> Decision:
 
 def _asked_back(request: SignedRequest) -> JsonObject:
     return {"resources": list(request.resources), **request.repeat("leaseId")}
-
-
-def _unfit(draft: Draft, ask: Ask) -> Refusal | None:
-    """Return why nobody is granted such an ask here, whoever holds what."""
-    if draft.get(DISPUTE_KEY) is not None:
-        return refusal.LEDGER_DISPUTED
-    if not is_name_fit(ask):
-        return refusal.NAME_NOT_ALLOWED
-    return None if is_mode_fit(ask) else refusal.MODE_NOT_ALLOWED
 
 
 def _not_acquired(request: SignedRequest, ask: Ask, why: Refusal, members: JsonObject = _NOTHING) -> Decision:

@@ -16,8 +16,11 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
+from gateway.core import refusal
+from gateway.core.refusal import Refusal
 from gateway.core.state import (
     CLAIMS,
+    DISPUTE_KEY,
     HOLIDAY_KEY,
     Claim,
     Delay,
@@ -94,7 +97,7 @@ def _class(schemes: Schemes, name: str) -> str:
     return DEFAULT_CLASS if scheme is None else scheme.class_name
 
 
-def is_name_fit(ask: Ask) -> bool:
+def _is_name_fit(ask: Ask) -> bool:
     """Say whether every name is ASCII or of a scheme that takes others."""
     return all(map(str.isascii, ask.resources)) or all(
         name.isascii() or _is_unicode(ask.schemes, name) for name in ask.resources
@@ -109,6 +112,15 @@ def _is_unicode(schemes: Schemes, name: str) -> bool:
 def is_mode_fit(ask: Ask) -> bool:
     """Say whether the class of every name has the mode."""
     return not ask.schemes or all(is_mode_allowed(scheme.class_name, ask.mode) for scheme in ask.schemes.values())
+
+
+def unfit(view: Draft | View, ask: Ask) -> Refusal | None:
+    """Return why nobody is granted or admitted such an ask here, whoever holds what; None when somebody can be."""
+    if view.get(DISPUTE_KEY) is not None:
+        return refusal.LEDGER_DISPUTED
+    if not _is_name_fit(ask):
+        return refusal.NAME_NOT_ALLOWED
+    return None if is_mode_fit(ask) else refusal.MODE_NOT_ALLOWED
 
 
 def scheme_rows(ask: Ask) -> list[JsonValue]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from gateway.core.state import Pending, pending_at
 from tests.core.court import Judge
 from tests.core.crew import Crew
 from tests.core.requests import (
+    GENESIS_ROOT,
     Ask,
     add,
     add_operator,
@@ -25,6 +27,17 @@ from tests.core.requests import (
 from verifier.entries import Leaf
 
 Approval = dict[str, Any]
+OTHER = hashlib.sha256(b"something else").hexdigest()
+# By members of a statement of approval: it names another place, agent or action than the one it is about.
+BOUND: dict[str, dict[str, Any]] = {
+    "ledger": {"ledger": "gateway.example/other"},
+    "genesis": {"genesis": GENESIS_ROOT.hex()},
+    "agent": {"agent": did_of("B")},
+    "operation": {"operation": "file.delete"},
+    "action": {"actionDigest": OTHER},
+    "arguments": {"argumentsDigest": OTHER},
+    "rules": {"rulesDigest": OTHER},
+}
 
 
 class Board(Crew):

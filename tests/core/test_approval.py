@@ -10,11 +10,10 @@ import pytest
 
 from gateway.core.opening import start_steps
 from gateway.core.state import HOLIDAY_KEY, Burnt, burnt_key, counter_at
-from tests.core.board import Approval, Board
+from tests.core.board import BOUND, OTHER, Approval, Board
 from tests.core.court import TEXT
 from tests.core.crew import digest
 from tests.core.requests import (
-    GENESIS_ROOT,
     add,
     admit,
     approved,
@@ -30,7 +29,6 @@ from tests.core.requests import (
 from verifier.approval import approval_bytes
 from verifier.entries import APPROVAL_MS_MAX, Leaf, rows_of
 
-OTHER = hashlib.sha256(b"something else").hexdigest()
 HOUR_MS = 3_600_000
 
 
@@ -98,19 +96,7 @@ def test_an_approval_of_other_names_is_none(names: tuple[str, ...]) -> None:
     assert made.admits(made.admission("A", *names), made.approval("X", made.admission("A", "db:x"))) == "approval_wrong"
 
 
-# By members of the statement: it names another place, agent or action than the one it comes with.
-BOUND: list[tuple[str, dict[str, Any]]] = [
-    ("ledger", {"ledger": "gateway.example/other"}),
-    ("genesis", {"genesis": GENESIS_ROOT.hex()}),
-    ("agent", {"agent": did_of("B")}),
-    ("operation", {"operation": "file.delete"}),
-    ("action", {"actionDigest": OTHER}),
-    ("arguments", {"argumentsDigest": OTHER}),
-    ("rules", {"rulesDigest": OTHER}),
-]
-
-
-@pytest.mark.parametrize("changes", [row[1] for row in BOUND], ids=[row[0] for row in BOUND])
+@pytest.mark.parametrize("changes", BOUND.values(), ids=BOUND)
 def test_each_member_of_a_statement_binds(changes: dict[str, Any]) -> None:
     made = board()
     one = made.admission()
