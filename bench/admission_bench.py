@@ -8,7 +8,6 @@ they take: nothing waits here.
 import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from statistics import median
@@ -16,7 +15,7 @@ from time import process_time
 
 import cedarpy
 
-from bench.core import OPERATOR_NUMBER, Core, times_us
+from bench.core import OPERATOR_NUMBER, Case, Core, times_us
 from gateway.app import GARBAGE_THRESHOLDS
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Ruling
@@ -26,7 +25,6 @@ from gateway.rules.check import schema
 from gateway.rules.engine import Engine
 from gateway.rules.evaluate import Rules, read_policies
 from gateway.rules.starter import starter_cases, starter_rules
-from verifier.entries import parse_leaf
 from verifier.rules import SCHEMA, Question, evaluations
 from verifier.wire import JsonObject, JsonValue
 
@@ -51,22 +49,6 @@ class Anew:
     def __call__(self, rule_set: RuleSet, question: Question) -> Ruling:
         found = self._rules.judge(question, is_kept=False)
         return Ruling(found.decision, found.matched, found.obligations, NAME)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One row: on which ledger which request is decided, and which entry it must become."""
-
-    what: str
-    core: Core
-    request: SignedRequest
-    entry: str
-
-    def check(self) -> None:
-        """Make sure that the row measures what it says."""
-        (leaf,) = map(parse_leaf, self.core.decide([self.request]).leaves)
-        if leaf.type.split("/")[1] != self.entry:
-            raise SystemExit(f"bench: {self.what} became {leaf.type}: {leaf.value.get('error')}")
 
 
 def report() -> Iterator[str]:

@@ -7,6 +7,7 @@ state; what a bench wants to keep it runs once more with `run`.
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from bench.load import agent_key
@@ -84,6 +85,26 @@ def _decide(action: str) -> ActionDecide:
     decide = ACTIONS[action].decide
     assert decide is not None, "an action that is a decision"
     return decide
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row: on which ledger which request is decided, and which entry it must become."""
+
+    what: str
+    core: Core
+    request: SignedRequest
+    entry: str
+
+    def check(self) -> None:
+        """Make sure that the row measures what it says."""
+        (leaf,) = (
+            leaf
+            for leaf in map(parse_leaf, self.core.decide([self.request]).leaves)
+            if leaf.actor == self.request.actor
+        )
+        if leaf.type.split("/")[1] != self.entry:
+            raise SystemExit(f"bench: {self.what} became {leaf.type}: {leaf.value.get('error')}")
 
 
 def times_us(

@@ -5,11 +5,9 @@ hundred times, on a state that stays as it is.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from bench.core import Core, times_us
+from bench.core import Case, Core, times_us
 from gateway.core.intake import SignedRequest
-from verifier.entries import parse_leaf
 
 LEASES = 10_000
 AGENTS = 100  # who hold them, LEASES / AGENTS each
@@ -18,26 +16,6 @@ WAITERS = 200
 STRANGER, HOLDER, LAST = AGENTS + 1, AGENTS + 2, WAITERS + 1
 ROUNDS = 100
 TTL_MS = 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One row: on which ledger which request is decided, and which entry it must become."""
-
-    what: str
-    core: Core
-    request: SignedRequest
-    entry: str
-
-    def check(self) -> None:
-        """Make sure that the row measures what it says."""
-        (leaf,) = (
-            leaf
-            for leaf in map(parse_leaf, self.core.decide([self.request]).leaves)
-            if leaf.actor == self.request.actor
-        )
-        if leaf.type.split("/")[1] != self.entry:
-            raise SystemExit(f"bench: {self.what} became {leaf.type}: {leaf.value.get('error')}")
 
 
 def take(core: Core, agent: int, name: str, **members: bool | str) -> SignedRequest:

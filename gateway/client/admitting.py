@@ -250,7 +250,7 @@ class Admitting(Office):
         What the gateway says of that is unverified: it can only keep somebody from signing.
         """
         states = [str(row.get("state")) for row in await self.asks(ask_id=ask.ask_id)]
-        if states != ["open"]:
+        if states != [_OPEN]:
             raise AskOver(ask.ask_id, states[0] if states else "forgotten")
         return approve(
             self.profile.key,
