@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.actions import ACTIONS
 from gateway.client.guards import refusing
-from gateway.config import settings_table
+from gateway.config import parameters_table, settings_table
 from gateway.core import refusal
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing, Step
 from gateway.mcp.tools import TOOLS, Tool
@@ -188,6 +188,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "parameters": parameters,
     "verdicts": verdicts,
     "settings": settings_table,
+    "bounds": parameters_table,
     "tools": tools,
     "guarded": guarded,
     "hosts": shell_table.hosts,

@@ -267,7 +267,10 @@ class Liar:
         engine = open_engine()
         assert engine is not None
         self.name = engine.name
-        self.count = engine.count
+        self._engine = engine
+
+    def count(self, text: str) -> int:
+        return self._engine.count(text)
 
     def __call__(self, rule_set: Any, question: Any) -> Ruling:
         decision, matched, obligations = self._said
@@ -319,9 +322,21 @@ def _older_rules(t: Telling) -> int:
     return t.go_on(lambda house: house.say(admit("B", "repo:c", mode="read")))
 
 
+class Credulous(Liar):
+    """The engine of a gateway that puts any text in force, as one policy."""
+
+    def count(self, text: str) -> int:
+        return 1
+
+
 def loads(text: str) -> Callable[[Telling], int]:
-    """A set comes into force that the door should have turned away."""
-    return lambda t: t.go_on(lambda house: house.say(load_rules("op", text, 2)))
+    """A set comes into force that the gateway should have turned away."""
+
+    def tell(t: Telling) -> int:
+        t.house.rules = Credulous("allow", (), ())
+        return t.go_on(lambda house: house.say(load_rules("op", text, 2)))
+
+    return tell
 
 
 def _vetoed_for_nothing(t: Telling) -> int:
