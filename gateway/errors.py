@@ -3,7 +3,9 @@
 A refusal is not an error: it is a decision with an entry (`gateway/core/refusal.py`). Malformed is the sender's
 fault (`verifier/wire.py`). The rest is here:
 
-* `Busy`: nothing happened, come back after `retry_after_s`. The caller may repeat the very same thing.
+* `Busy`: nothing happened, or nobody knows yet whether it did: come back after `retry_after_s` and repeat the very same
+  thing under the same idempotency key.
+* `Unfit`: a Busy that lasts until an operator has changed a setting; its text says which.
 * `Fatal`: we no longer know, or what we know is wrong. Nobody goes on; an operator reads the text.
 * `HeadMoved`, `Unknown`: said by a store to the sequencer and to nobody else; they never reach a door.
 * `StoreOwned`: another gateway owns this store. Said at start, to the person at the terminal.
@@ -20,6 +22,18 @@ class Busy(Exception):
         super().__init__(reason)
         self.reason = reason
         self.retry_after_s = retry_after_s
+
+
+class Unfit(Busy):
+    """The store would not keep what it is to promise: nothing is decided. `text` is for the operator, and says what to
+    change; reads go on."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("store_unfit", 5)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Fatal(Exception):

@@ -95,6 +95,10 @@ class FaultyStore:
     def durability(self) -> str:
         return self.honest.durability
 
+    @property
+    def is_shared(self) -> bool:
+        return self.honest.is_shared
+
     def _do(self, name: str, call: Callable[[], Any]) -> Any:
         self.calls[name] += 1
         self.before(name)
@@ -125,8 +129,26 @@ class FaultyStore:
     def lock(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
         return self._do("lock", lambda: self.honest.lock(seen, keys, sizes))  # type: ignore[no-any-return]
 
+    def look(self, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
+        return self._do("look", lambda: self.honest.look(keys, sizes))  # type: ignore[no-any-return]
+
     def commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
-        self._do("commit", lambda: self.honest.commit(batch, expected))
+        try:
+            self._do("commit", lambda: self.honest.commit(batch, expected))
+        finally:
+            self.honest.unlock()
+
+    def unlock(self) -> None:
+        self.honest.unlock()
+
+    def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
+        return self._do("news", lambda: self.honest.news(seen))  # type: ignore[no-any-return]
+
+    def confirm(self) -> None:
+        self._do("confirm", self.honest.confirm)
+
+    def unsigned(self) -> tuple[StoredCheckpoint, ...]:
+        return self.honest.unsigned()
 
     def landed(self, batch_id: str) -> bool:
         return self._do("landed", lambda: self.honest.landed(batch_id))  # type: ignore[no-any-return]

@@ -1,15 +1,17 @@
 """The reference engine: the promises of `contract.py` in plain dictionaries. For tests; nothing outlives the process.
 
-The disk and the engine are two objects, so that a test can "restart": a new `MemoryStore` on the same `MemoryDisk`.
+The disk and the engine are two objects, so that a test can "restart": a new `MemoryStore` on the same `MemoryDisk`. A
+disk that `is_shared` may have several engines at a time, one for each node.
 """
 
 from __future__ import annotations
 
 import bisect
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gateway.errors import HeadMoved, StoreOwned
+from gateway.errors import Busy, HeadMoved, StoreOwned
 from gateway.store.contract import (
     Loaded,
     Locked,
@@ -20,13 +22,16 @@ from gateway.store.contract import (
     StoredEntry,
     StoredHead,
     Upkeep,
+    node_count,
     node_position,
 )
+
+LOCK_SECONDS = 2.0
 
 
 @dataclass(slots=True)
 class MemoryDisk:
-    """What survives a restart."""
+    """What survives a restart. `changes` are those of each batch, in the order of `heads`."""
 
     head: StoredHead | None = None
     is_clean: bool = True
@@ -36,6 +41,9 @@ class MemoryDisk:
     signed: dict[int, SignedBatch] = field(default_factory=dict)
     records: dict[str, tuple[bytes, int | None]] = field(default_factory=dict)
     is_owned: bool = False
+    is_shared: bool = False
+    changes: list[tuple[RecordChange, ...]] = field(default_factory=list)
+    head_lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class MemoryReader:
@@ -87,15 +95,22 @@ class MemoryStore(MemoryReader):
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         super().__init__(disk or MemoryDisk())
-        if self._disk.is_owned:
+        if self._disk.is_owned and not self._disk.is_shared:
             raise StoreOwned("this memory is in use by another store")
         self._disk.is_owned = True
         self._is_closed = False
+        self._has_head = False
+
+    @property
+    def is_shared(self) -> bool:
+        return self._disk.is_shared
 
     def load(self) -> Loaded:
+        return Loaded(self._disk.head, self._disk.is_clean, self.unsigned())
+
+    def unsigned(self) -> tuple[StoredCheckpoint, ...]:
         disk = self._disk
-        unsigned = [at for at, head in enumerate(disk.heads) if head.size not in disk.signed]
-        return Loaded(disk.head, disk.is_clean, tuple(self._checkpoint(at) for at in unsigned))
+        return tuple(self._checkpoint(at) for at, head in enumerate(disk.heads) if head.size not in disk.signed)
 
     def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for key in sorted(self._disk.records):
@@ -103,23 +118,62 @@ class MemoryStore(MemoryReader):
                 yield key, self._disk.records[key][0]
 
     def lock(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
-        self._expect(seen)
+        self.unlock()
+        if not self._disk.head_lock.acquire(timeout=LOCK_SECONDS):
+            raise Busy("store_busy")
+        self._has_head = True
+        try:
+            moved = () if seen == self._disk.head else self._since(seen)
+        except HeadMoved:
+            self.unlock()
+            raise
+        return replace(self.look(keys, sizes), moved=moved)
+
+    def look(self, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
         found = {key: self._disk.records[key][0] for key in keys if key in self._disk.records}
         batches = {size: self.batch_at(size) for size in sizes}
         return Locked(found, {size: batch.root for size, batch in batches.items() if batch})
+
+    def unlock(self) -> None:
+        if self._has_head:
+            self._has_head = False
+            self._disk.head_lock.release()
+
+    def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
+        return self._since(seen)
+
+    def confirm(self) -> None:
+        """What is seen is on the disk."""
+
+    def _since(self, seen: StoredHead | None) -> tuple[StoredBatch, ...]:
+        """Return the batches after `seen`, which must be one of ours."""
+        disk = self._disk
+        if seen is None or not disk.is_shared or seen not in disk.heads:
+            raise HeadMoved("the head in memory is not the expected one")
+        return tuple(self._batch(at) for at in range(disk.heads.index(seen) + 1, len(disk.heads)))
+
+    def _batch(self, at: int) -> StoredBatch:
+        disk = self._disk
+        head, before = disk.heads[at], disk.heads[at - 1]
+        hashes = disk.hashes[node_count(before.size) : node_count(head.size)]
+        return StoredBatch(head, tuple(disk.leaves[before.size : head.size]), tuple(hashes), disk.changes[at])
 
     def _expect(self, head: StoredHead | None) -> None:
         if head != self._disk.head:
             raise HeadMoved("the head in memory is not the expected one")
 
     def commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
-        self._expect(expected)
-        disk = self._disk
-        disk.head, disk.is_clean = batch.head, False
-        disk.leaves.extend(batch.leaves)
-        disk.hashes.extend(batch.hashes)
-        disk.heads.append(batch.head)
-        self._keep(batch.signed, batch.changes)
+        try:
+            self._expect(expected)
+            disk = self._disk
+            disk.head, disk.is_clean = batch.head, False
+            disk.leaves.extend(batch.leaves)
+            disk.hashes.extend(batch.hashes)
+            disk.heads.append(batch.head)
+            disk.changes.append(batch.changes)
+            self._keep(batch.signed, batch.changes)
+        finally:
+            self.unlock()
 
     def _keep(self, signed: Sequence[SignedBatch], changes: Sequence[RecordChange]) -> None:
         for one in signed:
@@ -147,6 +201,7 @@ class MemoryStore(MemoryReader):
         return len(due[: upkeep.forget_max])
 
     def close(self) -> None:
+        self.unlock()
         if not self._is_closed:
             self._is_closed = True
             self._disk.is_owned = False

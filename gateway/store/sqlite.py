@@ -175,7 +175,8 @@ class Reader(_Reading):
 class SqliteStore(_Reading):
     """A ledger in one file, owned by this object until `close`. The promises are in `contract.py`."""
 
-    durability = "local"
+    durability = "file"
+    is_shared = False
 
     def __init__(self, path: Path, *, may_create: bool = False) -> None:
         """Take the file. StoreOwned: another gateway has it. Fatal: there is none, or it is not a ledger of ours."""
@@ -204,10 +205,13 @@ class SqliteStore(_Reading):
         try:
             self._reconnect()
             is_clean = self._reread()
-            rows = self._db.execute(_BATCH + "WHERE signed.size IS NULL AND batch.size > ?", (self._signed_size(),))
-            return Loaded(self._head, is_clean, tuple(StoredCheckpoint(*row) for row in rows.fetchall()))
+            return Loaded(self._head, is_clean, self.unsigned())
         except sqlite3.Error as error:
             raise busy_or_fatal(error, f"{self._path} can't be read") from error
+
+    def unsigned(self) -> tuple[StoredCheckpoint, ...]:
+        rows = self._db.execute(_BATCH + "WHERE signed.size IS NULL AND batch.size > ?", (self._signed_size(),))
+        return tuple(StoredCheckpoint(*row) for row in rows.fetchall())
 
     def _reread(self) -> bool:
         """Take head and journal from the file, and say whether it was closed cleanly."""
@@ -236,12 +240,25 @@ class SqliteStore(_Reading):
     def lock(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
         if seen != self._head:
             raise HeadMoved("the head in the store is not the one the sequencer saw")
+        return self.look(keys, sizes)
+
+    def look(self, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
         try:
             return Locked(
                 self._records(keys), dict(self._lookup("SELECT size, root FROM batch WHERE size IN", sizes, 0))
             )
         except sqlite3.Error as error:
             raise busy_or_fatal(error) from error
+
+    def unlock(self) -> None:
+        """Nobody else writes, so there is nothing to give back."""
+
+    def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
+        """Nobody else writes."""
+        return ()
+
+    def confirm(self) -> None:
+        """What this connection sees was committed by it."""
 
     def _records(self, keys: Sequence[str]) -> dict[str, bytes]:
         recent = {key: last[1] for key in keys if (last := self._recent.find(key)) is not None}

@@ -177,9 +177,7 @@ def test_a_text_that_would_end_the_engine_ends_in_a_finding(tmp_path: Path) -> N
     """A hostile gateway loads what no door lets in: brackets and operators without end."""
     for text in ("(" * 5_000, "1+" * 4_000 + "1==1", "[" * 20 + "]" * 20 + "(" * 4):
         house = told.policed()
-        liar = told.Liar("allow", ("a",), ())
-        liar.count = lambda text: 1
-        house.rules = liar
+        house.rules = told.Credulous("allow", ("a",), ())
         house.say(load_rules("op", f'@id("a") permit(principal, action, resource) when {{ {text} }};', 2))
         exit_code, report = audit(tmp_path, Telling(house), "--rules", is_apart=False)
         assert (exit_code, codes(report)) == (1, ["rules_invalid"])

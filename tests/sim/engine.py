@@ -155,6 +155,12 @@ class Connection(MemoryStore):
         return super().lock(seen, keys, sizes)
 
     def commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
+        try:
+            self._commit(batch, expected)
+        finally:
+            self.unlock()
+
+    def _commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
         database = self._database
         is_key = any(b'"type":"tallystick/key.' in leaf for leaf in batch.leaves)
         if database.is_failing or database.chance("lost") or (is_key and database.chance("key_lost")):

@@ -412,3 +412,29 @@ def the_largest_batch_fits(engine: Engine) -> None:
     assert len(store.entries(0, 512)) == 512
     assert load_edge(store, 512).root == writer.tree.root()
     store.close()
+
+
+@exercise
+def more_is_looked_up_while_the_head_is_taken_and_a_head_given_back_can_be_taken_again(engine: Engine) -> None:
+    store, writer = engine.open(), Writer()
+    writer.write(store, 2, changes=[("a/1", b"one", None)])
+    assert store.lock(writer.head, [], []).moved == ()
+    assert store.look(["a/1", "a/2"], [1, 2]).records == {"a/1": b"one"}
+    assert writer.head is not None and store.look([], [1, 2]).roots == {2: writer.head.root}
+    store.unlock()
+    store.unlock()
+    assert store.lock(writer.head, ["a/1"], []).records == {"a/1": b"one"}
+    writer.write(store, 1, changes=[("a/1", b"two", None)])
+    assert store.lock(writer.head, ["a/1"], []).records == {"a/1": b"two"}
+    store.unlock()
+    store.close()
+
+
+@exercise
+def nobody_else_wrote_so_there_are_no_news_and_what_is_seen_is_durable(engine: Engine) -> None:
+    store, writer = engine.open(), Writer()
+    writer.write(store, 2)
+    assert writer.head is not None and store.news(writer.head) == ()
+    store.confirm()
+    assert [one.size for one in store.unsigned()] == [2]
+    store.close()

@@ -619,7 +619,7 @@ export default {
  "ask give up":{"integer":[1000,604800000]},
  "rule set":{"text":"^[\\t\\n -~]{1,16384}$","max":16384},
  "type":{"text":"^[a-z0-9.-]{1,32}/[a-z0-9._-]{1,64}/[0-9]{1,4}$","max":102},
- "durability":{"choice":["memory","local","replicated"]},
+ "durability":{"choice":["memory","file","local","replicated"]},
  "actor":{"code":[0]},
  "request":{"code":[0]},
  "method":{"text":"^[A-Z]{1,8}$","max":8},
