@@ -8,12 +8,13 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
+HA := .venv-ha
 LOCKER := .venv-lock
 BIN := $(VENV)/bin
 # Hashes are demanded for every file, wheels only, and pip never resolves anything by itself.
 PIP_INSTALL := pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 
-.PHONY: help demo test lint format types unit sim soak docs bench outside lock clean
+.PHONY: help demo test lint format types unit chaos sim soak docs bench outside lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -28,9 +29,12 @@ lint: $(VENV)/stamp-test  ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-unit: $(VENV)/stamp-test  ## the tests alone: first side by side, then those that must run alone
+unit: $(VENV)/stamp-test $(HA)/stamp  ## the tests alone: first side by side, then those that must run alone
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not serial"
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is serial
+
+chaos: $(VENV)/stamp-test $(HA)/stamp  ## the nightly faults: databases, stand-bys and nodes that die under load
+	@TALLYSTICK_CHAOS=1 $(BIN)/python -m pytest -q -n 0 --timeout 1800 tests/pg tests/chaos
 
 sim: $(VENV)/stamp-test  ## play one seed of the simulator again (SEED=123)
 	@$(BIN)/python -m tests.sim $(or $(SEED),1)
@@ -63,12 +67,13 @@ lock: $(LOCKER)/stamp  ## write requirements/*.txt again from pyproject.toml (UP
 	    $(if $(UPGRADE),--upgrade) "$$@"; }
 	compile pyproject.toml -o requirements/verifier.txt
 	compile pyproject.toml --extra gateway --extra rules --group build -o requirements/base.txt
-	compile pyproject.toml --extra gateway --extra rules --group test -o requirements/test.txt
+	compile pyproject.toml --extra gateway --extra rules --extra postgres --group test -o requirements/test.txt
 	compile --group peers -o requirements/peers.txt
+	compile --group ha -o requirements/ha.txt
 	PY=3.12 compile --group peers-newer --no-deps -o requirements/peers-newer.txt
 
 clean:  ## remove environments and caches, never a data directory
-	@rm -rf $(VENV) $(PEERS) $(LOCKER) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+	@rm -rf $(VENV) $(PEERS) $(HA) $(LOCKER) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
 
 # --- set-up ---------------------------------------------------------------------------------------------------------
 
@@ -92,6 +97,14 @@ $(PEERS)/stamp: requirements/peers.txt requirements/peers-newer.txt
 	@$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m $(PIP_INSTALL) -r requirements/peers.txt
 	$(PEERS)/bin/python -m $(PIP_INSTALL) --ignore-requires-python -r requirements/peers-newer.txt
+	touch $@
+
+# Two of its packages exist as source only: their tools come from the same file, so that nothing unhashed is fetched.
+$(HA)/stamp: requirements/ha.txt
+	@$(PYTHON) -m venv $(HA)
+	awk '/^[^ ]/ { own = /^(packaging|setuptools|wheel)==/ } own' requirements/ha.txt > $(HA)/tools.txt
+	$(HA)/bin/python -m $(PIP_INSTALL) -r $(HA)/tools.txt
+	$(HA)/bin/python -m $(PIP_INSTALL) --no-binary python-etcd,ydiff --no-build-isolation -r requirements/ha.txt
 	touch $@
 
 $(LOCKER)/stamp:

@@ -12,7 +12,8 @@ LOCKS = sorted(path.name for path in (ROOT / "requirements").glob("*.txt"))
 PARTS = {
     "verifier.txt": ((), ()),
     "base.txt": (("gateway", "rules"), ("build",)),
-    "test.txt": (("gateway", "rules", "client", "export", "keys"), ("build", "test")),
+    "test.txt": (("gateway", "rules", "client", "export", "keys", "postgres"), ("build", "test")),
+    "ha.txt": ((), ("ha",)),
     "peers.txt": ((), ("peers",)),
     "peers-newer.txt": ((), ("peers-newer",)),
 }
@@ -33,7 +34,7 @@ def required(name: str) -> set[str]:
     """The direct requirements that pyproject.toml puts into a lock file, by normalised name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras, groups = PARTS[name]
-    lines = [] if name.startswith("peers") else list(project["project"]["dependencies"])
+    lines = [] if name.startswith(("peers", "ha")) else list(project["project"]["dependencies"])
     for extra in extras:
         lines += project["project"]["optional-dependencies"][extra]
     for group in groups:
