@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from verifier.entries import (
     GIVE_UP_MS_MAX,
@@ -29,6 +30,9 @@ from verifier.entries import (
 SETTINGS_FILE = "tallystick.json"
 SETTINGS_BYTES_MAX = 65_536
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+DURABILITIES = ("replicated", "local")  # of a database; a file in the data directory is always "file"
+STORE_BYTES_MAX = 1_024
+_SCHEMES = ("postgresql", "postgres")
 
 
 class SettingError(Exception):
@@ -46,6 +50,8 @@ class Setting:
     default: int | str
     bound: str
     is_allowed: Callable[[object], bool]
+    fault: Callable[[object], str] | None = None
+    """Says what is wrong with a value where the bound does not, and never repeats what may be secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,9 @@ class Settings:
     witness_timeout_ms: int = 5_000
     witness_required: bool = False
     self_audit: bool = True
+    store: str = ""
+    durability: str = "replicated"
+    follow_ms: int = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,26 @@ def _between(low: int, high: int) -> Callable[[object], bool]:
 
 def _is_host(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 253 and value.isascii() and " " not in value
+
+
+def store_fault(value: object) -> str:
+    """Return what is wrong with a setting `store`, "" when nothing is. What it says never repeats a password."""
+    if value == "":
+        return ""
+    if not isinstance(value, str) or len(value) > STORE_BYTES_MAX or not value.isascii() or not value.isprintable():
+        return f"it is a text of at most {STORE_BYTES_MAX} printable ASCII characters"
+    try:
+        url = urlsplit(value)
+    except ValueError:
+        return "it can't be read as a URL"
+    if url.scheme not in _SCHEMES or not value.startswith(f"{url.scheme}://"):
+        return "it does not begin with postgresql://"
+    user = url.netloc.rpartition("@")[0]  # libpq takes several hosts, which urllib does not split
+    if ":" in user or "password" in dict(parse_qsl(url.query, keep_blank_values=True)):
+        return "it has a password in it, which others could read; PGPASSFILE or PGPASSWORD gives it to the gateway"
+    return (
+        "" if url.path.strip("/") and not url.fragment else "it names no database: postgresql://USER@HOST:PORT/DATABASE"
+    )
 
 
 # fmt: off
@@ -132,6 +161,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("selfAudit", "self_audit",
             "Whether the gateway audits its own ledger beside its work, and stops granting when it finds damage.",
             "yes or no", True, "true | false", lambda value: type(value) is bool),
+    Setting("store", "store",
+            "Where the ledger is kept: a PostgreSQL database, or, when empty, the file in the data directory.",
+            "URL", "", "empty, or postgresql://USER@HOST:PORT/DATABASE without a password",
+            lambda value: not store_fault(value), store_fault),
+    Setting("durability", "durability",
+            "What a commit in that database survives: the loss of its server too, or of power alone.",
+            "word", "replicated", " | ".join(DURABILITIES), lambda value: value in DURABILITIES),
+    Setting("followMs", "follow_ms",
+            "How often this node looks for what other nodes wrote into that database.",
+            "ms", 500, "50 to 10,000", _between(50, 10_000)),
 )
 # fmt: on
 # Verifiers know one skew (verifier/entries.py), whatever entry 0 states, no lease or wait outside 1 s to 1 h, and no
@@ -218,7 +257,8 @@ def settings_from(values: Mapping[str, object], where: str = SETTINGS_FILE) -> S
         if row is None:
             raise SettingError(f"{where}: there is no setting {name!r}; known are {', '.join(sorted(_BY_NAME))}")
         if not row.is_allowed(value):
-            raise SettingError(f"{where}: setting {name} must be {row.bound} ({row.unit}), found {_shown(value)}")
+            found = f"found {_shown(value)}" if row.fault is None else row.fault(value)
+            raise SettingError(f"{where}: setting {name} must be {row.bound} ({row.unit}), {found}")
         chosen[row.attribute] = value
     return Settings(**chosen)  # type: ignore[arg-type]  # is_allowed has just checked each value
 
@@ -261,7 +301,7 @@ def settings_table() -> str:
     """Return the settings as the Markdown table of docs/settings.md (a test compares the two)."""
     lines = ["| setting | meaning | unit | default | bound |", "| --- | --- | --- | --- | --- |"]
     lines += [
-        f"| `{row.name}` | {row.meaning} | {row.unit} | `{_spelled(row.default)}` | {row.bound.replace('|', 'or')} |"
+        f"| `{row.name}` | {row.meaning} | {row.unit} | {_spelled(row.default)} | {row.bound.replace('|', 'or')} |"
         for row in SETTINGS
     ]
     return "\n".join(lines) + "\n"
@@ -279,7 +319,7 @@ def parameters_table() -> str:
 
 def _spelled(default: int | str) -> str:
     """Return a default as the file spells it, without the quotes around a text."""
-    return json.dumps(default).strip('"')
+    return "empty" if default == "" else f"`{json.dumps(default)}`".replace('"', "")
 
 
 def _parsed(raw: bytes, path: Path) -> dict[str, object]:

@@ -30,7 +30,19 @@ WRONG: list[tuple[str, Any]] = [
     ("connectionsMax", 0), ("keepaliveSeconds", 0), ("bodySeconds", 61), ("handlerSeconds", 0), ("drainSeconds", 301),
     ("drainDelaySeconds", -1), ("logLevel", "LOUD"), ("logLevel", None), ("witnessRefreshMs", 999),
     ("witnessEntryMs", 3_600_001), ("witnessTimeoutMs", 0), ("witnessRequired", 1), ("witnessRequired", "true"),
-    ("selfAudit", 0),
+    ("selfAudit", 0), ("durability", "file"), ("durability", ""), ("followMs", 49), ("followMs", 10_001),
+]  # fmt: skip
+STORES = [
+    "", "postgresql://gateway@db.example/ledgers", "postgres://h/d", "postgresql:///d?host=/run/postgresql",
+    "postgresql://u@a:5432,b:5433/d?target_session_attrs=read-write&sslmode=verify-full",
+]  # fmt: skip
+WRONG_STORES: list[tuple[Any, str]] = [
+    ("postgresql://u:s3cret@h/d", "has a password"), ("postgresql://u@h/d?password=s3cret", "has a password"),
+    ("postgresql://u:@h/d", "has a password"), ("postgresql://u@h", "names no database"),
+    ("postgresql://u@h/", "names no database"), ("postgresql://u@h/d#s3cret", "names no database"),
+    ("mysql://u:s3cret@h/d", "does not begin"), ("postgresql:u@h/d", "does not begin"), ("ledger.sqlite3", "does not"),
+    ("postgresql://[h/d", "can't be read"), (7, "is a text"), (None, "is a text"), ("postgresql://h/d\n", "is a text"),
+    ("postgresql://h/" + "d" * 1_100, "is a text"),
 ]  # fmt: skip
 
 
@@ -43,8 +55,21 @@ def test_a_wrong_value_is_named_with_its_bound_and_unit(name: str, value: Any) -
     assert len(str(error.value)) < 250
 
 
+@pytest.mark.parametrize("url", STORES)
+def test_where_a_ledger_may_be_kept(url: str) -> None:
+    assert settings_from({"store": url}).store == url
+
+
+@pytest.mark.parametrize(("value", "says"), WRONG_STORES)
+def test_a_wrong_store_is_named_and_a_password_never_repeated(value: Any, says: str) -> None:
+    with pytest.raises(SettingError, match=says) as error:
+        settings_from({"store": value}, "there")
+    assert str(error.value).startswith("there: setting store must be empty, or postgresql://")
+    assert "s3cret" not in str(error.value)
+
+
 def test_every_setting_is_wrong_in_some_scene_above() -> None:
-    assert {name for name, _ in WRONG} == {row.name for row in SETTINGS}
+    assert {name for name, _ in WRONG} | {"store"} == {row.name for row in SETTINGS}
 
 
 def test_defaults_are_within_their_bounds_and_those_of_the_class() -> None:
