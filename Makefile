@@ -69,6 +69,8 @@ lock: $(LOCKER)/stamp  ## write requirements/*.txt again from pyproject.toml (UP
 	compile pyproject.toml --extra gateway --extra rules --group build -o requirements/base.txt
 	compile pyproject.toml --extra gateway --extra rules --extra postgres --group test -o requirements/test.txt
 	compile --group peers -o requirements/peers.txt
+	compile pyproject.toml --extra gateway --extra rules --extra postgres --group build -o requirements/gateway.txt
+	compile --group patroni -o requirements/patroni.txt
 	compile --group ha -o requirements/ha.txt
 	PY=3.12 compile --group peers-newer --no-deps -o requirements/peers-newer.txt
 

@@ -13,6 +13,8 @@ PARTS = {
     "verifier.txt": ((), ()),
     "base.txt": (("gateway", "rules"), ("build",)),
     "test.txt": (("gateway", "rules", "client", "export", "keys", "postgres"), ("build", "test")),
+    "gateway.txt": (("gateway", "rules", "postgres"), ("build",)),
+    "patroni.txt": ((), ("patroni",)),
     "ha.txt": ((), ("ha",)),
     "peers.txt": ((), ("peers",)),
     "peers-newer.txt": ((), ("peers-newer",)),
@@ -34,7 +36,7 @@ def required(name: str) -> set[str]:
     """The direct requirements that pyproject.toml puts into a lock file, by normalised name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras, groups = PARTS[name]
-    lines = [] if name.startswith(("peers", "ha")) else list(project["project"]["dependencies"])
+    lines = [] if name.startswith(("peers", "ha", "patroni")) else list(project["project"]["dependencies"])
     for extra in extras:
         lines += project["project"]["optional-dependencies"][extra]
     for group in groups:
