@@ -144,6 +144,9 @@ class FaultyStore:
     def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
         return self._do("news", lambda: self.honest.news(seen))  # type: ignore[no-any-return]
 
+    def listen(self, hint: Callable[[], None]) -> None:
+        self.honest.listen(hint)
+
     def confirm(self) -> None:
         self._do("confirm", self.honest.confirm)
 

@@ -49,7 +49,7 @@ from gateway.core.state import (
     decode_record,
 )
 from gateway.core.witnessed import witnessed
-from gateway.errors import Busy, Damaged, Fatal, HeadMoved, Unknown
+from gateway.errors import Busy, Damaged, Fatal, HeadMoved, Unfit, Unknown
 from gateway.ledger.checkpoint import check_release, sign_batch
 from gateway.ledger.history import Answer, Book, Confirmed, open_book, stored_answer
 from gateway.ledger.line import Line, Waiting
@@ -71,7 +71,7 @@ from gateway.ledger.worker import Worker
 from gateway.signer import Signer
 from gateway.store.contract import SignedBatch, Store, StoredBatch, Upkeep
 from verifier.checkpoint import Checkpoint
-from verifier.note import is_signed_once
+from verifier.note import VerifierKey, is_signed_once
 from verifier.wire import encode_base64
 
 __all__ = ["Answer", "Confirmed", "Counters", "Refused", "Sequencer", "Trace"]
@@ -121,7 +121,8 @@ class Sequencer:
 
     `genesis` is the leaf hash of entry 0 and `parameters` what it states. `is_clock_accepted` is an operator's word
     that the wall clock may be behind the ledger. Without `sweeps` somebody else calls `tick` (tests do). `evaluate`
-    answers for rule sets; without it nothing is admitted while one is in force.
+    answers for rule sets; without it nothing is admitted while one is in force. On a store that other nodes write too,
+    what they wrote is looked at every `follow_ms`. `has_key` looks once more for the private half of a key, by purpose.
     """
 
     def __init__(
@@ -138,6 +139,8 @@ class Sequencer:
         sweeps: bool = True,
         parking: Parking | None = None,
         evaluate: Evaluate | None = None,
+        follow_ms: int = 500,
+        has_key: Callable[[str, VerifierKey], bool] | None = None,
     ) -> None:
         load_deciders()
         assert origin == signer.origin, "the signer must be of this ledger"
@@ -150,6 +153,9 @@ class Sequencer:
         self._signer = signer
         self._clock = LogClock(clock)
         self._boottime_ms = clock.boottime_ms
+        self._follow_ms, self._has_key = follow_ms, has_key
+        self.unfit: Unfit | None = None
+        """Why nothing is decided until an operator has changed a setting, or brought a key; reads go on meanwhile."""
         self._rules = Rules(Imprint(origin, genesis.hex(), store.durability), parameters, evaluate)
         self._genesis = genesis
         self._trace = trace
@@ -206,7 +212,8 @@ class Sequencer:
     @property
     def is_ready(self) -> bool:
         """Say whether a command would be decided now."""
-        return bool(self._tasks) and self.failure is None and not self._is_stopping and not self.damage
+        is_open = bool(self._tasks) and self.failure is None and self.unfit is None
+        return is_open and not self._is_stopping and not self.damage
 
     @property
     def queue_depth(self) -> int:
@@ -255,6 +262,13 @@ class Sequencer:
         record = Cosigned(note.decode(), checkpoint.size, encode_base64(checkpoint.root))
         self._handed = (COSIGNED_KEY, record, None)
 
+    async def catch_up(self) -> None:
+        """Know what other nodes wrote before this call: afterwards `confirmed` and `view` show it.
+
+        For who would else refuse because of something unknown. Nothing where the store is not shared. Busy (Unfit too)
+        when it can't be found out within two seconds; then nobody may conclude that something is not there.
+        """
+
     def tick(self) -> None:
         """Let due leases end, and do the upkeep if nobody waits."""
         self._has_tick = True
@@ -281,8 +295,10 @@ class Sequencer:
         """Stand in line and wait; who is cancelled here leaves the command in the line."""
         if self.failure is not None:
             raise Fatal(str(self.failure))
-        if not self.is_ready:
+        if self._is_stopping or not self._tasks:
             raise Busy("stopping")
+        if self.unfit is not None:
+            raise self.unfit
         try:
             self._line.join(waiting)
         except Busy:

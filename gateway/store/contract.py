@@ -41,7 +41,7 @@ Source: docs/architecture.md, store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -215,6 +215,12 @@ class Store(Reading, Protocol):
         """Return the batches after `seen`, oldest first, without taking the head. HeadMoved, Busy, Fatal.
 
         Not all at once where there are many: who got some asks again.
+        """
+
+    def listen(self, hint: Callable[[], None]) -> None:
+        """Call `hint`, from any thread, when another node may have written; nothing where the store is not shared.
+
+        Late, twice, for nothing, or never: correctness never rests on it. Called once, before the first `load`.
         """
 
     def confirm(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gateway.errors import Busy, HeadMoved, StoreOwned
@@ -44,6 +44,7 @@ class MemoryDisk:
     is_shared: bool = False
     changes: list[tuple[RecordChange, ...]] = field(default_factory=list)
     head_lock: threading.Lock = field(default_factory=threading.Lock)
+    hints: list[Callable[[], None]] = field(default_factory=list)
 
 
 class MemoryReader:
@@ -142,6 +143,10 @@ class MemoryStore(MemoryReader):
     def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
         return self._since(seen)
 
+    def listen(self, hint: Callable[[], None]) -> None:
+        if self._disk.is_shared:
+            self._disk.hints.append(hint)
+
     def confirm(self) -> None:
         """What is seen is on the disk."""
 
@@ -174,6 +179,8 @@ class MemoryStore(MemoryReader):
             self._keep(batch.signed, batch.changes)
         finally:
             self.unlock()
+        for hint in disk.hints:
+            hint()
 
     def _keep(self, signed: Sequence[SignedBatch], changes: Sequence[RecordChange]) -> None:
         for one in signed:

@@ -24,7 +24,7 @@ import fcntl
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -256,6 +256,9 @@ class SqliteStore(_Reading):
     def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
         """Nobody else writes."""
         return ()
+
+    def listen(self, hint: Callable[[], None]) -> None:
+        """Nobody else writes."""
 
     def confirm(self) -> None:
         """What this connection sees was committed by it."""
