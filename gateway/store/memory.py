@@ -141,7 +141,7 @@ class MemoryStore(MemoryReader):
             self._disk.head_lock.release()
 
     def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
-        return self._since(seen)
+        return self._since(seen) if self._disk.is_shared else ()
 
     def listen(self, hint: Callable[[], None]) -> None:
         if self._disk.is_shared:

@@ -433,6 +433,7 @@ def more_is_looked_up_while_the_head_is_taken_and_a_head_given_back_can_be_taken
 @exercise
 def nobody_else_wrote_so_there_are_no_news_and_what_is_seen_is_durable(engine: Engine) -> None:
     store, writer = engine.open(), Writer()
+    store.listen(lambda: None)
     writer.write(store, 2)
     assert writer.head is not None and store.news(writer.head) == ()
     store.confirm()
