@@ -22,7 +22,16 @@ import uvloop
 from gateway.app import listen_error
 from gateway.app import serve as serve_until_stopped
 from gateway.clock import Clock
-from gateway.config import SettingError, Settings, check_parameters, load_settings, settings_from
+from gateway.config import (
+    DURABILITIES,
+    SETTINGS,
+    SETTINGS_FILE,
+    SettingError,
+    Settings,
+    check_parameters,
+    load_settings,
+    settings_from,
+)
 from gateway.core.state import Parameters
 from gateway.errors import Busy, Fatal, StartError, StoreOwned
 from gateway.export import ExportError
@@ -101,6 +110,12 @@ def init(argv: Sequence[str]) -> int:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="data directory; must not exist yet")
     parser.add_argument("--origin", required=True, help="the ledger's name for ever, such as gateway.example/main")
     _add_opening(parser)
+    parser.add_argument(
+        "--store", metavar="URL", help="keep the ledger in PostgreSQL: postgresql://USER@HOST:PORT/DATABASE"
+    )
+    parser.add_argument(
+        "--durability", choices=DURABILITIES, help="what its commits must survive there (default: a lost server, too)"
+    )
     parser.add_argument("--public", action="store_true", help="let everybody read entries and receipts")
     parser.add_argument("--dev", action="store_true", help="a throw-away ledger: public, enrols any key that asks")
     arguments = parser.parse_args(argv)
@@ -148,12 +163,12 @@ def _overridden(settings: Settings, arguments: argparse.Namespace) -> Settings:
         if not host or not port:
             raise SettingError(f"--listen is HOST:PORT, such as 127.0.0.1:8420; found {arguments.listen[:40]!r}")
         named |= {"listenHost": host.strip("[]"), "listenPort": int(port) if port.isdecimal() else port}
-    if arguments.metrics_port is not None:
-        named["metricsPort"] = arguments.metrics_port
+    options = {"metricsPort": "metrics_port", "store": "store", "durability": "durability"}
+    said = {name: getattr(arguments, option, None) for name, option in options.items()}
+    named |= {name: value for name, value in said.items() if value is not None}
     checked = settings_from(named, "the command line")
-    changes = {"listen_host": checked.listen_host, "listen_port": checked.listen_port} if arguments.listen else {}
-    settings = replace(settings, **changes)  # type: ignore[arg-type]  # both were just checked
-    return settings if arguments.metrics_port is None else replace(settings, metrics_port=checked.metrics_port)
+    changes = {row.attribute: getattr(checked, row.attribute) for row in SETTINGS if row.name in named}
+    return replace(settings, **changes)
 
 
 def _parameters(texts: Sequence[str]) -> Parameters:
@@ -224,7 +239,7 @@ def serve(argv: Sequence[str]) -> int:
 def _serve(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.data
     made = None
-    if arguments.dev and not (folder / LEDGER_FILE).exists():
+    if arguments.dev and not any((folder / name).exists() for name in (LEDGER_FILE, SETTINGS_FILE)):
         _check_free(_overridden(Settings(), arguments))
         made = _make(arguments, arguments.origin, is_dev=True)
     settings = _overridden(load_settings(folder), arguments)

@@ -41,17 +41,18 @@ from gateway.core.state import (
 from gateway.core.terms import TICKETS
 from gateway.core.waitview import Shelf
 from gateway.errors import Fatal, StartError
-from gateway.initialise import ENROLLER_FILE, LEDGER_FILE, LOOPBACK
+from gateway.initialise import ENROLLER_FILE, LOOPBACK
 from gateway.keyroom import PUBLIC, KeyFolder, PublicFolder, load_signer, warn_of_unpublished
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
 from gateway.retention import Retained
-from gateway.ruleroom import engine_for
+from gateway.ruleroom import engine_for, engine_name
 from gateway.rules.engine import Engine
 from gateway.selfaudit import audit_itself, check_mark
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
-from gateway.store.sqlite import Reader, SqliteStore
+from gateway.store.contract import Store
+from gateway.stores import open_reader, open_store
 from gateway.web.connection import Server
 from gateway.web.handlers import routes
 from gateway.web.house import JSON, TEXT, House, answer_fields
@@ -212,7 +213,7 @@ async def running(
     drain = Drain()
     check_mark(folder)
     async with AsyncExitStack() as stack:
-        store = SqliteStore(folder / LEDGER_FILE)
+        store = open_store(folder, settings, engine_name())
         stack.callback(store.close)
         ledger = open_ledger(store)
         signer = signer_of(folder, ledger, store)
@@ -235,7 +236,7 @@ async def running(
         await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
         warn_of_unpublished(public.document, signer.lines, folder)
-        reads = ReadThread(lambda: Reader(folder / LEDGER_FILE))
+        reads = ReadThread(lambda: open_reader(folder, settings))
         stack.push_async_callback(reads.close)
         await begin_witnessing(stack, watch, settings, ledger, sequencer, signer, reads, clock)
         house = _house(folder, settings, ledger, sequencer, signer, public, watch, reads, drain)
@@ -249,7 +250,7 @@ async def running(
         yield gateway
 
 
-def open_ledger(store: SqliteStore) -> Ledger:
+def open_ledger(store: Store) -> Ledger:
     """Return what entry 0 of the store says; StartError when there is none or it is not ours to read."""
     entries = store.entries(0, 1)
     if not entries:
@@ -281,7 +282,7 @@ def _check_rules(opening: bytes) -> None:
         )
 
 
-def signer_of(folder: Path, ledger: Ledger, store: SqliteStore) -> Signer:
+def signer_of(folder: Path, ledger: Ledger, store: Store) -> Signer:
     """Return the signer of this ledger's keys; StartError when one that is in force by its records is not there.
 
     That the records are true is found out when the ledger is opened; here they name what is missing.

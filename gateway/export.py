@@ -20,11 +20,10 @@ from time import monotonic, sleep
 from typing import BinaryIO
 
 from gateway.core.state import COSIGNED_KEY, Cosigned, LedgerKey, decode_record
-from gateway.initialise import LEDGER_FILE
 from gateway.ledger.tree import load_edge
 from gateway.store.contract import Reading, node_count
-from gateway.store.raw import RawFile
 from gateway.store.sqlite import Reader
+from gateway.stores import LedgerReader
 from gateway.web.reads import bundle_bytes, tile_bytes
 from gateway.web.tiles import TILE_WIDTH, Tile, tiles_of
 from keys.files import sync_folder
@@ -53,13 +52,11 @@ class Extent:
     is_witnessed: bool = False
 
 
-def cosigned_of(database: Path) -> Checkpoint | None:
+def cosigned_of(reader: LedgerReader) -> Checkpoint | None:
     """Return the newest checkpoint that a quorum of witnesses cosigned, as a gateway keeps it; None without one."""
-    with closing(RawFile(database)) as file, file.moment():
-        rows = [*file.records(COSIGNED_KEY)]
-    for row in rows:
+    for key, value in reader.records((COSIGNED_KEY,)):
         try:
-            record = decode_record(row.key, row.value)
+            record = decode_record(key, value)
             return parse_checkpoint(record.note.encode()) if isinstance(record, Cosigned) else None
         except Malformed:
             return None
@@ -88,7 +85,7 @@ def _is_part(reader: Reading, older: Checkpoint, newest: Checkpoint) -> bool:
     return is_near and load_edge(reader, older.size).root == older.root
 
 
-def await_signed(reader: Reader, seconds: float = SIGNED_SECONDS) -> None:
+def await_signed(reader: LedgerReader, seconds: float = SIGNED_SECONDS) -> None:
     """Wait until the newest committed entry has a stored checkpoint: a gateway keeps it with its next batch, or idle.
 
     Behind a busy gateway that moment may never be seen, so this ends as soon as what stood at the beginning is signed;
@@ -99,7 +96,7 @@ def await_signed(reader: Reader, seconds: float = SIGNED_SECONDS) -> None:
         sleep(0.05)
 
 
-def newer_than(reader: Reader, extent: Extent) -> int:
+def newer_than(reader: LedgerReader, extent: Extent) -> int:
     """Return how many entries are committed beyond `extent`."""
     head = reader.head()
     return 0 if head is None else max(0, head.size - extent.size)
@@ -269,19 +266,11 @@ def backup(database: Path, out: Path) -> None:
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def stats(data: Path) -> dict[str, object]:
+def stats(reader: LedgerReader) -> dict[str, object]:
     """Return the figures of `tallystick ledger stats`; entries by type need one look at each."""
-    database = data / LEDGER_FILE
-    with closing(Reader(database)) as reader, closing(RawFile(database)) as file:
-        return figures_of(reader, file, database)
-
-
-def figures_of(reader: Reader, file: RawFile, database: Path) -> dict[str, object]:
-    """Return the figures of a ledger that is open twice: as a store, and as the rows of a file."""
     extent, head = extent_of(reader), reader.head()
-    keys, witnessed = _kept(file)
+    keys, witnessed = _kept(reader)
     first, last = reader.entries(0, 1)[0], reader.entries(extent.size - 1, extent.size)[0]
-    wal = database.with_name(f"{database.name}-wal")
     last_ms = parse_leaf(last.leaf).time_ms
     return {
         "origin": extent.origin,
@@ -291,10 +280,8 @@ def figures_of(reader: Reader, file: RawFile, database: Path) -> dict[str, objec
         "firstTimeMs": parse_leaf(first.leaf).time_ms,
         "lastTimeMs": last_ms,
         "lastTime": moment(last_ms).partition("(")[2].removesuffix(")"),
-        "databaseBytes": database.stat().st_size,
-        "walBytes": wal.stat().st_size if wal.exists() else 0,
         "treeHashes": node_count(extent.size),
-        **file.counts(),
+        **reader.counts(),
         "witnessedSize": witnessed,
         "keysInForce": keys,
         "entriesByType": dict(sorted(_types(reader, extent.size).items())),
@@ -330,13 +317,11 @@ def _types(reader: Reading, size: int) -> Counter[str]:
     return counts
 
 
-def _kept(file: RawFile) -> tuple[list[str], int | None]:
+def _kept(reader: LedgerReader) -> tuple[list[str], int | None]:
     """Return the ledger's keys in force (purpose and vkey), and the size that witnesses cosigned if they did."""
     keys, witnessed = [], None
-    with file.moment():
-        records = [*file.records("key/"), *file.records(COSIGNED_KEY)]
-    for row in records:
-        match decode_record(row.key, row.value):
+    for key, value in reader.records(("key/", COSIGNED_KEY)):
+        match decode_record(key, value):
             case LedgerKey(purpose=purpose, vkey=vkey, ended_seq=None):
                 keys.append(f"{purpose} {vkey}")
             case Cosigned(size=size):

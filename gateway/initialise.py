@@ -2,6 +2,7 @@
 
 Everything is made in a folder beside the wanted one and renamed at the end, so a directory that was made half is never
 taken for a ledger. Nothing that exists is ever overwritten: entry 0 can be written once, and its keys are its identity.
+It is written last: in a database it stays for ever, also when making the rest fails.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from gateway.config import Settings, save_settings
 from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
 from gateway.core.state import Parameters, encode_record
+from gateway.errors import HeadMoved, Unknown
 from gateway.ledger.checkpoint import encode_leaf, sign_batch
 from gateway.ledger.tree import EMPTY_EDGE, Growth
 from gateway.signer import Signer
-from gateway.store.contract import StoredBatch, StoredHead, Upkeep
-from gateway.store.sqlite import SqliteStore
+from gateway.store.contract import Store, StoredBatch, StoredHead, Upkeep
+from gateway.stores import LEDGER_FILE as LEDGER_FILE
+from gateway.stores import create_store, durability_of
 from keys.files import CUSTODY, new_key, sync_folder
 from keys.forms import root_vkey, signed_key_document
 from keys.publish import publish
@@ -33,7 +36,6 @@ from verifier.entries import AUTHORITY, ORIGIN, PURPOSES, ZERO_HASH, parse_leaf
 from verifier.keyring import KeyDocument, KeyLine
 from verifier.merkle import leaf_hash
 
-LEDGER_FILE = "ledger.sqlite3"
 ENROLLER_FILE = "keys/enroller.key"
 SEAL_FILE = "keys/seal.key"
 DEFAULT_DEV_ORIGIN = "localhost/dev"
@@ -138,11 +140,12 @@ def _fill(stage: Path, plan: Plan, now_ms: int) -> Made:
     signer = Signer(plan.origin, log=(keys.log,), receipt=(keys.receipt,), seal=keys.seal)
     lines = signer.lines
     leaf, batch = _entry_zero(plan, keys, lines, now_ms)
-    _store(stage / LEDGER_FILE, batch, signer)
     document = KeyDocument(plan.origin, leaf_hash(leaf), 1, None, lines)
     publish(stage / "public", document, keys.root)
     save_settings(stage, plan.settings)
-    return _profile(stage, plan, keys, document)
+    made = _profile(stage, plan, keys, document)
+    _write(create_store(stage, plan.settings, plan.origin), batch, signer)
+    return made
 
 
 def _entry_zero(plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int) -> tuple[bytes, StoredBatch]:
@@ -159,7 +162,7 @@ def _entry_zero(plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int
         parameters=plan.parameters,
         next_keys={purpose: sha256(key.public_key).hexdigest() for purpose, key in keys.next_keys.items()},
     )
-    imprint = Imprint(plan.origin, ZERO_HASH, SqliteStore.durability)
+    imprint = Imprint(plan.origin, ZERO_HASH, durability_of(plan.settings))
     built = build_batch(
         EMPTY_VIEW,
         (),
@@ -180,12 +183,18 @@ def _entry_zero(plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int
     return leaf, StoredBatch(head, built.leaves, growth.hashes, changes)
 
 
-def _store(path: Path, batch: StoredBatch, signer: Signer) -> None:
+def _write(store: Store, batch: StoredBatch, signer: Signer) -> None:
     """Commit entry 0, then sign its checkpoint and keep it: size 1 is every newcomer's anchor."""
-    store = SqliteStore(path, may_create=True)
     try:
+        if store.load().head is not None:
+            raise InitialiseError(f"there is a ledger {signer.origin} in that database; choose another --origin")
         store.commit(batch, None)
         store.keep(Upkeep(signed=(sign_batch(signer, 1, batch.head.root, batch.leaves),), is_closing=True))
+    except (HeadMoved, Unknown) as error:
+        raise InitialiseError(
+            f"whether entry 0 was written could not be found out ({error}). Try again; if that says that there is a"
+            f" ledger {signer.origin}, its keys are lost: choose another --origin"
+        ) from error
     finally:
         store.close()
 

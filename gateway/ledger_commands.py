@@ -30,12 +30,17 @@ from gateway.export import (
     stats_table,
 )
 from gateway.fsck.check import Check, Folder, check_file, mend
-from gateway.initialise import LEDGER_FILE
 from gateway.retention import RETENTION_FILE, open_retention, prune
-from gateway.store.sqlite import Reader
+from gateway.stores import LedgerReader, needs_file, open_reader
 
 PROGRESS_SECONDS = 0.5
 FOLLOW_SECONDS_MAX = 86_400
+BACKUP_INSTEAD = (
+    "Copy its database with pg_basebackup, as docs/operating.md says; `tallystick ledger export` copies the entries"
+)
+FSCK_INSTEAD = (
+    "`tallystick db check` looks at the database's settings, `tallystick-verify ledger` over an export at every entry"
+)
 
 
 def ledger(argv: Sequence[str]) -> int:
@@ -119,7 +124,7 @@ def _seconds(text: str) -> float:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    with closing(Reader(arguments.data / LEDGER_FILE)) as reader:
+    with closing(open_reader(arguments.data)) as reader:
         await_signed(reader)
         extent = _extent(reader, arguments)
         if arguments.tiles:
@@ -136,14 +141,14 @@ def _export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _extent(reader: Reader, arguments: argparse.Namespace) -> Extent:
-    return extent_of(reader, cosigned_of(arguments.data / LEDGER_FILE), is_witnessed=arguments.witnessed)
+def _extent(reader: LedgerReader, arguments: argparse.Namespace) -> Extent:
+    return extent_of(reader, cosigned_of(reader), is_witnessed=arguments.witnessed)
 
 
-def _tell_extent(reader: Reader, extent: Extent, arguments: argparse.Namespace) -> None:
+def _tell_extent(reader: LedgerReader, extent: Extent, arguments: argparse.Namespace) -> None:
     place, seen = arguments.tiles or arguments.out or arguments.file, " witnessed" if extent.is_witnessed else ""
     print(f"{extent.size}{seen} entries of {extent.origin} written to {place}", flush=True)
-    newer, cosigned = newer_than(reader, extent), cosigned_of(arguments.data / LEDGER_FILE)
+    newer, cosigned = newer_than(reader, extent), cosigned_of(reader)
     if newer:
         entries = "newer entry is" if newer == 1 else "newer entries are"
         lack = "not witnessed yet" if arguments.witnessed else "their checkpoint is not kept yet; run again"
@@ -153,7 +158,7 @@ def _tell_extent(reader: Reader, extent: Extent, arguments: argparse.Namespace) 
         print("  --witnessed")
 
 
-def _follow(reader: Reader, folder: TileFolder, arguments: argparse.Namespace, size: int) -> None:
+def _follow(reader: LedgerReader, folder: TileFolder, arguments: argparse.Namespace, size: int) -> None:
     """Bring a tile directory up to date until interrupted; what is not new costs one look at the newest checkpoint."""
     while True:
         sleep(arguments.follow)
@@ -164,13 +169,14 @@ def _follow(reader: Reader, folder: TileFolder, arguments: argparse.Namespace, s
 
 
 def _backup(arguments: argparse.Namespace) -> int:
-    backup(arguments.data / LEDGER_FILE, arguments.file)
+    backup(needs_file(arguments.data, "ledger backup", BACKUP_INSTEAD), arguments.file)
     print(f"copied to {arguments.file}. Without a witness only clients can notice that a restored copy is old.")
     return 0
 
 
 def _stats(arguments: argparse.Namespace) -> int:
-    figures = stats(arguments.data)
+    with closing(open_reader(arguments.data)) as reader:
+        figures = stats(reader)
     print(json.dumps(figures, indent=2) if arguments.json else stats_table(figures))
     return 0
 
@@ -179,6 +185,7 @@ def _stats(arguments: argparse.Namespace) -> int:
 
 
 def _fsck(arguments: argparse.Namespace) -> int:
+    needs_file(arguments.data, "ledger fsck", FSCK_INSTEAD)
     folder, marker = Folder.of(arguments.data), Marker(arguments.data)
     check = check_file(folder, _Progress())
     if arguments.clear_damage:

@@ -33,6 +33,12 @@ def engine_for(store: Store) -> Engine | None:
     return engine
 
 
+def engine_name() -> str | None:
+    """Return the name of what evaluates rules here: the nodes of one ledger have the same, and the store sees to it."""
+    engine = open_engine()
+    return None if engine is None else engine.name
+
+
 def _rules_in_force(store: Store) -> RuleSet | None:
     """Return the rule set by the ledger's records; whether these are true is found when the ledger is opened."""
     for key, value in store.records((RULES_KEY,)):

@@ -28,10 +28,10 @@ from gateway.core.key import line_of
 from gateway.core.state import LedgerKey, decode_record
 from gateway.damage import AUDIT_FOLDER, Damage, Marker
 from gateway.errors import Busy, Fatal, StartError
-from gateway.initialise import LEDGER_FILE
 from gateway.ledger.sequencer import Sequencer
-from gateway.store.raw import RawFile
-from gateway.store.sqlite import Reader, busy_or_fatal
+from gateway.store.contract import Reading
+from gateway.store.sqlite import busy_or_fatal
+from gateway.stores import LedgerReader, open_reader
 from gateway.web.metrics import Metrics
 from verifier.checkpoint import parse_checkpoint
 from verifier.entries import moment, parse_leaf
@@ -199,7 +199,7 @@ class Child:
     """One audit in one process: reads what is new, then some of what is old, says so, and rests."""
 
     def __init__(self, data: Path, period_s: float) -> None:
-        self._database, self._folder = data / LEDGER_FILE, data / AUDIT_FOLDER
+        self._data, self._folder = data, data / AUDIT_FOLDER
         self._period_s = period_s
         self._parent = os.getppid()
         self._auditor: Auditor | None = None
@@ -229,7 +229,7 @@ class Child:
     def _round(self) -> Damage | None:
         """Read up to the newest kept checkpoint, in parts; then look at some old entries again."""
         while os.getppid() == self._parent:
-            with closing(Reader(self._database)) as reader:
+            with closing(open_reader(self._data)) as reader:
                 size = 0 if self._auditor is None else self._auditor.size
                 stand = self._stand(reader, size + ENTRIES_PER_READING)
                 auditor = self._open(stand.keyring)
@@ -240,14 +240,14 @@ class Child:
                 return damage
         return None
 
-    def _stand(self, reader: Reader, size_max: int) -> Stand:
+    def _stand(self, reader: LedgerReader, size_max: int) -> Stand:
         """Return the newest checkpoint up to a size, and who could sign it, by the ledger's own records."""
         note = reader.last_note(size_max)
         if note is None:
             raise Busy("the ledger has no checkpoint yet")
         size, opening = parse_checkpoint(note).size, reader.entries(0, 1)[0].leaf
         leaf = parse_leaf(opening)
-        lines = tuple(_lines_at(self._database, size))
+        lines = tuple(_lines_at(reader, size))
         document = KeyDocument(leaf.origin, leaf_hash(opening), 1, None, lines)
         return Stand(leaf.origin, size, note, Keyring(parse_vkey(leaf.text("root")), document))
 
@@ -276,7 +276,7 @@ class Child:
         for name in POSITION_FILES:
             (self._folder / name).unlink(missing_ok=True)
 
-    def _read(self, reader: Reader, auditor: Auditor, stand: Stand) -> Damage | None:
+    def _read(self, reader: Reading, auditor: Auditor, stand: Stand) -> Damage | None:
         leaves = _Leaves(reader, auditor.size, stand.size)
         report = auditor.read(Source(stand.origin, stand.size, iter(leaves), stand.note, start=auditor.size))
         if leaves.trouble is not None:  # then the report is about a part; what was saved last is gone on from
@@ -291,7 +291,7 @@ class Child:
         _say({"size": auditor.size, "rulings": rulings["count"], "derivedAgain": rulings["derivedAgain"]})
         return _damage(report)
 
-    def _look_again(self, reader: Reader, auditor: Auditor) -> Damage | None:
+    def _look_again(self, reader: Reading, auditor: Auditor) -> Damage | None:
         """Hash some entries anew that were audited before, and compare them with the audit's own tree."""
         stop = min(self._old + OLD_ENTRIES_PER_ROUND, auditor.size)
         for seq, leaf in enumerate(_leaves(reader, self._old, stop), self._old):  # what the store raises goes up
@@ -301,12 +301,9 @@ class Child:
         return None
 
 
-def _lines_at(database: Path, size: int) -> Iterator[KeyLine]:
+def _lines_at(reader: LedgerReader, size: int) -> Iterator[KeyLine]:
     """Yield the lines of the keys that the entries below `size` made, as those entries leave them."""
-    with closing(RawFile(database)) as file:
-        with file.moment():
-            records = [decode_record(row.key, row.value) for row in file.records("key/")]
-    for record in records:
+    for record in [decode_record(key, value) for key, value in reader.records(("key/",))]:
         if isinstance(record, LedgerKey) and record.announced_seq < size:
             is_ended = record.ended_seq is not None and record.ended_seq < size
             yield line_of(record if is_ended else record._replace(ended_seq=None, is_compromised=False))
@@ -315,7 +312,7 @@ def _lines_at(database: Path, size: int) -> Iterator[KeyLine]:
 class _Leaves:
     """The leaves [start, stop) as an auditor reads them: a store that fails ends them, and is kept as `trouble`."""
 
-    def __init__(self, reader: Reader, start: int, stop: int) -> None:
+    def __init__(self, reader: Reading, start: int, stop: int) -> None:
         self._leaves = _leaves(reader, start, stop)
         self.trouble: Busy | Fatal | None = None
 
@@ -326,7 +323,7 @@ class _Leaves:
             self.trouble = error
 
 
-def _leaves(reader: Reader, start: int, stop: int) -> Iterator[bytes]:
+def _leaves(reader: Reading, start: int, stop: int) -> Iterator[bytes]:
     """Yield the leaves [start, stop); where one is missing they end."""
     expected = start
     for at in range(start, stop, ENTRIES_PER_READ):

@@ -329,7 +329,7 @@ async def test_a_file_that_cannot_be_opened_for_a_moment_is_no_damage(
     def failing(_path: Path) -> RawFile:
         raise codes.pop(0)
 
-    monkeypatch.setattr("gateway.selfaudit.RawFile", failing)
+    monkeypatch.setattr("gateway.stores.RawFile", failing)
     child = Child(tmp_path / "data", 0.0)
     assert child._tried() is None
     found = child._tried()

@@ -17,6 +17,7 @@ from gateway.client.profile import open_profile
 from gateway.config import load_settings
 from gateway.export import await_signed, extent_of
 from gateway.store.sqlite import Reader
+from gateway.stores import open_reader
 from keys.files import load_key
 from tests.web.world import AUTHORITY, ORIGIN, World, make, world
 from verifier.checkpoint import parse_checkpoint
@@ -234,7 +235,7 @@ async def test_an_export_waits_for_the_newest_checkpoint_and_says_what_it_lacks(
     command = ["ledger", "export", str(tmp_path / "export"), "--data", str(tmp_path / "data")]
     async with world(tmp_path / "data", made) as place:
         await place.acquire("a", "lock:x")
-        reader = Reader(tmp_path / "data" / "ledger.sqlite3")
+        reader = open_reader(tmp_path / "data")
         committed = place.gateway.house.sequencer.confirmed.size
         lacks = committed - extent_of(reader).size
         assert lacks == 1

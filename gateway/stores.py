@@ -1,0 +1,148 @@
+"""Which store a data directory means: the file that lies in it, or a PostgreSQL database that other nodes write too.
+
+Everybody who opens a ledger asks here, so that a ledger moves from one to the other by one setting, `store`. What
+PostgreSQL needs is imported when a ledger is there, and no sooner: the file needs nothing installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from gateway.config import SETTINGS_FILE, Settings, load_settings
+from gateway.errors import Busy, StartError
+from gateway.keyroom import PUBLIC
+from gateway.store.contract import Reading, Store, StoredHead
+from gateway.store.raw import RawFile
+from gateway.store.sqlite import Reader, SqliteStore
+from keys.forms import NOTE_FILE, ROOT_FILE
+from verifier.keyring import open_key_document
+from verifier.note import parse_vkey
+from verifier.wire import TEXT_BYTES_MAX, Malformed
+
+LEDGER_FILE = "ledger.sqlite3"
+INSTALL = "pip install 'tallystick[gateway,postgres]'"
+
+
+class LedgerReader(Reading, Protocol):
+    """A ledger to be read beside its gateways or without any, from any thread."""
+
+    def head(self) -> StoredHead | None:
+        """Return the committed head. It may be newer than what a gateway has signed and shown."""
+
+    def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield (key, value) of every record whose key begins with one of the prefixes, as of one moment."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Return figures of the store, by their names: batches, batchesSigned, signatures, bytes."""
+
+    def close(self) -> None:
+        """Give the connection back."""
+
+
+class FileReader(Reader):
+    """Reads the file of a data directory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path = path
+
+    def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        with closing(RawFile(self._path)) as file, file.moment():
+            found = [(row.key, row.value) for prefix in prefixes for row in file.records(prefix)]
+        yield from sorted(found)
+
+    def counts(self) -> Mapping[str, int]:
+        wal = self._path.with_name(f"{self._path.name}-wal")
+        sizes = {"databaseBytes": self._path.stat().st_size, "walBytes": wal.stat().st_size if wal.exists() else 0}
+        with closing(RawFile(self._path)) as file:
+            return {**sizes, **file.counts()}
+
+
+def durability_of(settings: Settings) -> str:
+    """Return the word for what a commit survives, as every entry will carry it."""
+    return settings.durability if settings.store else SqliteStore.durability
+
+
+def open_store(folder: Path, settings: Settings, engine: str | None = None) -> Store:
+    """Take the ledger of a data directory, to decide in it. `engine` names what evaluates rules here, if anything does.
+
+    StartError: it can't be, and the text says what to look at. StoreOwned: another gateway has it.
+    """
+    if not settings.store:
+        return SqliteStore(folder / LEDGER_FILE)
+    try:
+        store: Store = _ours("postgres").PostgresStore(
+            settings.store, origin_of(folder), durability=settings.durability, engine=engine
+        )
+        return store
+    except Busy as busy:
+        raise unreachable(settings.store, busy) from busy
+
+
+def open_reader(folder: Path, settings: Settings | None = None) -> LedgerReader:
+    """Return a reader of a data directory's ledger, by the settings in it unless others are given."""
+    settings = settings or _settings_of(folder)
+    if not settings.store:
+        return FileReader(folder / LEDGER_FILE)
+    reader: LedgerReader = _ours("postgres_reader").PostgresReader(settings.store, origin_of(folder))
+    return reader
+
+
+def create_store(folder: Path, settings: Settings, origin: str) -> Store:
+    """Return the empty store of a new ledger. StartError, StoreOwned: that can't be made there."""
+    if not settings.store:
+        return SqliteStore(folder / LEDGER_FILE, may_create=True)
+    try:
+        store: Store = _ours("postgres").PostgresStore(
+            settings.store, origin, durability=settings.durability, may_create=True
+        )
+        return store
+    except Busy as busy:
+        raise unreachable(settings.store, busy) from busy
+
+
+def origin_of(folder: Path) -> str:
+    """Return the origin in the key document of a data directory, which its root signed."""
+    public = folder / PUBLIC
+    try:
+        root = parse_vkey((public / ROOT_FILE).read_text("ascii").strip())
+        with (public / NOTE_FILE).open("rb") as file:
+            return open_key_document(file.read(TEXT_BYTES_MAX + 1), root).origin
+    except (Malformed, UnicodeDecodeError, OSError) as error:
+        raise StartError(
+            f"{public} does not say which ledger this is ({error}); bring back the folder that was published"
+        ) from error
+
+
+def needs_file(folder: Path, command: str, instead: str) -> Path:
+    """Return the ledger's file for what only a file can have done to it. StartError, with what to do `instead`."""
+    if _settings_of(folder).store:
+        raise StartError(f"this ledger is in PostgreSQL, and `{command}` is for one in a file. {instead}")
+    return folder / LEDGER_FILE
+
+
+def unreachable(store: str, busy: Busy) -> StartError:
+    """Return what to tell who starts without a database."""
+    return StartError(
+        f"the database at {store} can't be used now: {busy}. Check that it runs and takes connections from here, and"
+        " that PGPASSFILE or PGPASSWORD has what it asks for; `tallystick db check --data DIR` tells more"
+    )
+
+
+def _settings_of(folder: Path) -> Settings:
+    """Return the settings of a data directory; one without any means a file, as a copy of it alone may be looked at."""
+    return load_settings(folder) if (folder / SETTINGS_FILE).exists() else Settings()
+
+
+def _ours(name: str) -> Any:
+    """Return a module of the store that needs psycopg. StartError where that is not installed, with the command."""
+    try:
+        return import_module(f"gateway.store.{name}")
+    except ImportError as error:
+        raise StartError(
+            f"psycopg can't be used ({error}). Install what a ledger in PostgreSQL needs:\n    {INSTALL}"
+        ) from error
