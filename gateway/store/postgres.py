@@ -1,0 +1,302 @@
+"""The engine for several gateways on one ledger: PostgreSQL 15 or newer, every node writes.
+
+    PostgresStore(url, origin, *, durability="local"|"replicated", manner="<durability> <rule engine or none>", node=ID)
+    PostgresReader(url, origin)      gateway/store/postgres_reader.py
+    create(url, origin)              makes room for a ledger (`tallystick init`), and the schema if there is none
+
+Nothing connects before its first call. House rules of this file:
+
+* One connection, the sequencer's thread alone uses it. A new one is suspicious: it may lead to another server, which
+  lacks what the old one showed. Until `load` was called on it, everything but `load` and `landed` says so.
+* Who writes has locked the head's row, from `lock` to the end of the transaction. What was decided on is compared again
+  in the database, which raises (`schema_postgres/0002.sql`), for COMMIT follows in the same round trip.
+* Life of an entry: `lock`: BEGIN, `take` (settings, head FOR UPDATE, clock, records) → `commit`: `append`, COMMIT; two
+  round trips in all. The hint for other nodes is a transaction of its own behind the COMMIT: a NOTIFY inside would keep
+  all ledgers of the server in one line while it waits for the stand-by.
+* The ledger's nodes state one durability and one rule engine, for an auditor knows one of each since the last start.
+
+Source: docs/architecture.md, store; gateway/store/contract.py.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, LiteralString
+
+from gateway.errors import Busy, HeadMoved, Unfit, Unknown
+from gateway.store import postgres_text as text
+from gateway.store.contract import Loaded, Locked, StoredBatch, StoredCheckpoint, StoredHead, Upkeep
+from gateway.store.postgres_fit import REPLICATED, greet
+from gateway.store.postgres_link import BEGIN, Link, Lost, Statement, parameters_of, plain
+from gateway.store.postgres_reader import Reads
+from gateway.store.postgres_schema import check_version, create, ledger_of
+
+__all__ = ["PostgresStore", "channel_of", "create"]
+CHANNEL = "tallystick"
+JOURNAL_BATCHES = 1_024  # kept for nodes that follow
+UNSIGNED_BATCHES = 1_024  # looked through for signatures that are not kept
+BATCHES_PER_READ = 64  # of `news`, and of what is read while the head is taken
+CHASES = 4  # times that others are caught up with before the head is taken
+RECORDS_PER_READ = 4_096
+_RECORDS: LiteralString = (
+    "SELECT key, value FROM tallystick.record WHERE ledger = %s AND key >= %s AND key < %s AND key > %s"
+    " ORDER BY key LIMIT %s"
+)
+_UNSIGNED: LiteralString = (
+    "SELECT first_seq, size, root, NULL FROM (SELECT ledger, first_seq, size, root FROM tallystick.batch"
+    " WHERE ledger = %s ORDER BY size DESC LIMIT %s) b WHERE NOT EXISTS"
+    " (SELECT FROM tallystick.signed s WHERE s.ledger = b.ledger AND s.size = b.size) ORDER BY size"
+)
+_SNAPSHOT = (
+    plain("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+    plain("SET LOCAL idle_in_transaction_session_timeout = 0"),  # a start may take long, and locks nothing
+)
+
+
+def channel_of(ledger: int) -> str:
+    """Return the channel on which a batch of the ledger is told."""
+    return f"{CHANNEL}_{ledger}"
+
+
+class PostgresStore(Reads):
+    """One node's store of a ledger in a database. The promises are in `contract.py`."""
+
+    is_shared = True
+
+    def __init__(self, url: str, origin: str, *, durability: str, manner: str, node: str = "") -> None:
+        """Remember where the ledger is; `load` connects. Fatal: the URL is none of ours. `node` names this node's own
+        barrier; two nodes of one name only wait for one another."""
+        parameters_of(url)
+        self.durability = durability
+        self._url, self._origin, self._manner = url, origin, manner
+        self._node = node or socket.gethostname()
+        self._link: Link | None = None
+        self._name = ""  # of the session, which no other has
+        self._is_loaded = False
+        self._is_opening = False  # from `load` to the first batch, which may change the manner
+        self._has_head = False
+        self._fence = 0
+
+    # -- connection ----------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> Link:
+        """Return a connection on which nothing is known yet. Lost, Unfit, Fatal."""
+        self._drop()
+        link = Link(self._url)
+        try:
+            check_version(link)
+            self._ledger = ledger_of(link, self._origin)
+            self._name = secrets.token_hex(8)
+            greet(link, self._name, self.durability)
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+        return link
+
+    def _drop(self) -> None:
+        self._is_loaded = self._has_head = False
+        if self._link is not None:
+            self._link.close()
+
+    def _known(self) -> Link:
+        """Return the connection that `load` was called on. HeadMoved when there is none any more."""
+        if self._link is None or self._link.is_closed or not self._is_loaded:
+            self._drop()
+            raise HeadMoved("the connection is new, and may show another history; load again")
+        return self._link
+
+    def _confirmed(self, link: Link) -> None:
+        """Commit a barrier: what was seen on this connection is as durable as a batch then."""
+        link.run(plain(BEGIN))
+        link.commit(text.barrier(self._ledger, self._node))
+
+    def _rows(self, query: LiteralString, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        if self._link is None or self._link.is_closed:
+            raise Lost("there is no connection")
+        try:
+            return self._link.rows(query, (self._ledger, *values))
+        except Exception:
+            self._has_head = False
+            raise
+
+    # -- reading afresh ------------------------------------------------------------------------------------------------
+
+    def load(self) -> Loaded:
+        link = self._link
+        if link is None or link.is_closed:
+            link = self._connect()
+        self._has_head = self._is_loaded = False
+        link.roll_back()
+        try:
+            self._confirmed(link)
+        except Unknown as error:
+            self._drop()
+            raise Busy("outcome_unknown") from error
+        link.run(*_SNAPSHOT)
+        head = self._head()
+        row = self._rows("SELECT is_clean, fence FROM tallystick.head WHERE ledger = %s", ())[0]
+        self._fence = row[1]
+        self._is_loaded = self._is_opening = True
+        return Loaded(head, row[0], self.unsigned())
+
+    def unsigned(self) -> tuple[StoredCheckpoint, ...]:
+        rows = self._rows(_UNSIGNED, (UNSIGNED_BATCHES,))
+        return tuple(StoredCheckpoint(*row) for row in rows)
+
+    def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        for prefix in sorted(prefixes):
+            end, last = prefix[:-1] + chr(ord(prefix[-1]) + 1), ""
+            while rows := self._rows(_RECORDS, (prefix, end, last, RECORDS_PER_READ)):
+                yield from rows
+                last = rows[-1][0]
+
+    # -- the head ------------------------------------------------------------------------------------------------------
+
+    def lock(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
+        self._known()
+        self.unlock()
+        try:
+            return self._chase(seen, keys, sizes)
+        except BaseException:
+            self.unlock()
+            raise
+
+    def _chase(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
+        """Take the head when little is left to catch up with; more than a little is read without it."""
+        moved: list[StoredBatch] = []
+        for _ in range(CHASES):
+            head, locked = self._take(keys, sizes)
+            if head != seen:
+                moved += self._after(seen)
+                seen = moved[-1].head
+            if head == seen:
+                return replace(locked, moved=tuple(moved))
+            self.unlock()
+            while found := self._after(seen, is_moved=False):
+                moved += found
+                seen = moved[-1].head
+        raise HeadMoved("others write faster than this node follows, or the head is not that of the last batch")
+
+    def _take(self, keys: Sequence[str], sizes: Sequence[int]) -> tuple[StoredHead | None, Locked]:
+        link = self._known()
+        end = (plain("ROLLBACK"),) if link.is_in_transaction else ()
+        taking = text.take(self._ledger, self._name, self.durability == REPLICATED, keys, sizes)
+        row = link.run(*end, plain(BEGIN), taking)[-1][0]
+        self._has_head = True
+        head = StoredHead(*row[:7])
+        manner, self._fence, wall_ms = row[7:10]
+        if head.size and manner != self._manner and not self._is_opening:
+            raise Unfit(_MANNER.format(self._manner, manner))
+        found = [dict(zip(row[at] or (), row[at + 1] or (), strict=True)) for at in (10, 12)]
+        return head if head.size else None, Locked(found[0], found[1], (), wall_ms)
+
+    def _after(self, seen: StoredHead | None, *, is_moved: bool = True) -> list[StoredBatch]:
+        """Return the next batches after `seen`. HeadMoved when it is none of this history, or, with `is_moved`, when
+        there are none."""
+        if seen is None:
+            raise HeadMoved("the database holds entries already")
+        rows = self._known().run(text.since(self._ledger, seen.size, BATCHES_PER_READ))[0]
+        found = list(text.batches_after(seen, rows))
+        if is_moved and not found:
+            raise HeadMoved("the head in the database is not the one the sequencer saw")
+        return found
+
+    def look(self, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
+        link = self._known()
+        if not self._has_head:
+            raise HeadMoved("the head is not taken")
+        try:
+            records, roots = link.run(*text.look_ups(self._ledger, keys, sizes))
+        except Exception:
+            self._has_head = False
+            raise
+        return Locked(dict(records), dict(roots))
+
+    def unlock(self) -> None:
+        if self._link is not None:
+            self._link.roll_back()
+        self._has_head = False
+
+    def commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
+        link = self._known()
+        begin = [] if self._has_head else [plain(BEGIN)]
+        if begin and link.is_in_transaction:
+            begin.insert(0, plain("ROLLBACK"))
+        self._has_head = False
+        write = text.append(
+            self._ledger, self._name, self.durability == REPLICATED, self._manner, self._fence,
+            expected or text.NO_HEAD, batch,
+        )  # fmt: skip
+        hint = Statement("SELECT pg_notify(%b, %b)", (channel_of(self._ledger), str(batch.head.size)))
+        link.commit(*begin, write, hint=hint)
+        self._is_opening = False
+
+    # -- what others wrote, and what became of a batch -----------------------------------------------------------------
+
+    def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
+        link = self._known()
+        if not self._has_head:
+            link.roll_back()  # the view of `load`
+        return tuple(self._after(seen, is_moved=False))
+
+    def confirm(self) -> None:
+        self._confirmed(self._idle())
+
+    def _idle(self) -> Link:
+        """Return the known connection outside a transaction. Lost when it is new: what was seen on the old one may not
+        be on this server."""
+        try:
+            link = self._known()
+        except HeadMoved as error:
+            raise Lost(str(error)) from error
+        self.unlock()
+        return link
+
+    def landed(self, batch_id: str) -> bool:
+        """Look on a new connection, with the head taken: while a session of the old attempt lives, it has the head, and
+        we say Busy. What is absent then never lands, for the fence is another one."""
+        link = self._connect()
+        try:
+            link.run(
+                plain(BEGIN), Statement("SELECT FROM tallystick.head WHERE ledger = %s FOR UPDATE", (self._ledger,))
+            )
+            is_there = link.rows(
+                "SELECT EXISTS (SELECT FROM tallystick.batch WHERE ledger = %s AND batch_id = %s)",
+                (self._ledger, batch_id),
+            )[0][0]
+            fence = Statement("UPDATE tallystick.head SET fence = fence + 1 WHERE ledger = %s", (self._ledger,))
+            link.commit(text.barrier(self._ledger, self._node) if is_there else fence)
+        except (Unknown, Busy) as error:
+            self._drop()
+            raise Busy("outcome_unknown") from error
+        return bool(is_there)
+
+    # -- upkeep --------------------------------------------------------------------------------------------------------
+
+    def keep(self, upkeep: Upkeep) -> int:
+        link = self._idle()
+        work = [plain(BEGIN)]
+        if upkeep.changes or upkeep.forget_max or upkeep.is_closing:
+            work.append(Statement("SELECT FROM tallystick.head WHERE ledger = %s FOR UPDATE", (self._ledger,)))
+        work.append(text.change_records(self._ledger, upkeep.changes))
+        kinds = [prefix.removesuffix("/") for prefix in upkeep.forget_prefixes] if upkeep.forget_max else []
+        work.append(text.forget(self._ledger, kinds, upkeep.forget_due_ms, upkeep.forget_max))
+        forgotten: int = link.run(*work)[-1][0][0]
+        rest = [text.keep_signed(self._ledger, upkeep.signed), text.prune(self._ledger, JOURNAL_BATCHES)]
+        if upkeep.is_closing:
+            rest.append(Statement("UPDATE tallystick.head SET is_clean = true WHERE ledger = %s", (self._ledger,)))
+        link.commit(*rest)
+        return forgotten
+
+    def close(self) -> None:
+        self._drop()
+
+
+_MANNER = (
+    'this node writes "{}", the last start on this ledger said "{}" (durability and rules): give all nodes of the'
+    " ledger the same"
+)
