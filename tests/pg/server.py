@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode
 
 import psycopg
 
-from tests.pg.yard import Yard, YardFailed, account_for, kill, stop
+from tests.pg.yard import Account, Yard, YardFailed, account_for, kill, stop
 
 ROLE = "tally"  # what a gateway connects as: owner of its database, and no superuser
 # As in production where a promise hangs on it (fsync, full pages, checksums); small and quick where none does.
@@ -59,9 +59,9 @@ def free_port() -> int:
         return port
 
 
-def open_yard() -> Yard:
+def open_yard(account: Account | None = None) -> Yard:
     """Return a yard in which PostgreSQL can run, with a password for whoever starts something in it."""
-    yard = Yard(account_for(programs() / "postgres"), {"PGPASSWORD": secrets.token_hex(16)})
+    yard = Yard(account or account_for(programs() / "postgres"), {"PGPASSWORD": secrets.token_hex(16)})
     yard.write("password", yard.environment["PGPASSWORD"] + "\n")
     passfile = yard.path / "pgpass"
     passfile.touch(mode=0o600)
