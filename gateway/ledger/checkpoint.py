@@ -11,11 +11,11 @@ import orjson
 
 from gateway.errors import Fatal
 from gateway.ledger.receipts import header_of
-from gateway.ledger.tree import Growth
+from gateway.ledger.tree import Growth, load_edge, prove_consistency
 from gateway.signer import Signer
 from gateway.store.contract import Reading, SignedBatch, StoredCheckpoint
 from verifier.checkpoint import Checkpoint, parse_checkpoint
-from verifier.merkle import leaf_hash, root_from_inclusion
+from verifier.merkle import is_consistent, leaf_hash, root_from_inclusion
 from verifier.note import is_signed_once
 from verifier.receipt import pre_authentication
 from verifier.sig import is_valid
@@ -40,6 +40,25 @@ def sign_batch(signer: Signer, size: int, root: bytes, leaves: Sequence[bytes]) 
 def sign_again(signer: Signer, read: Reading, batch: StoredCheckpoint) -> SignedBatch:
     """Return what `sign_batch` gave or would have given, from committed bytes."""
     leaves = [entry.leaf for entry in read.entries(batch.first_seq, batch.size)]
+    return sign_batch(signer, batch.size, batch.root, leaves)
+
+
+def check_root(read: Reading, batch: StoredCheckpoint, size: int, root: bytes) -> None:
+    """Fatal unless the stored root of a batch is that of the first leaves of the tree of `size` with this root."""
+    path = prove_consistency(read, batch.size, size)
+    if not is_consistent(batch.size, batch.root, size, root, path):
+        raise Fatal(
+            f"the batch that ends at {batch.size} entries is not of the tree that was confirmed; keep the store as it"
+            " is, and restore a good back-up"
+        )
+
+
+def sign_orphan(signer: Signer, read: Reading, batch: StoredCheckpoint, size: int, root: bytes) -> SignedBatch:
+    """Do as `sign_again` for a batch that somebody else wrote, after all of it was found to be in a confirmed tree."""
+    check_root(read, batch, size, root)
+    leaves = [entry.leaf for entry in read.entries(batch.first_seq, batch.size)]
+    if Growth(load_edge(read, batch.first_seq), list(map(leaf_hash, leaves))).root != batch.root:
+        raise Fatal(f"the entries of the batch that ends at {batch.size} are not those that were committed")
     return sign_batch(signer, batch.size, batch.root, leaves)
 
 

@@ -1,4 +1,4 @@
-"""What is already written: the checks of every start, and answers that were given before.
+"""What is already written: the checks of every start.
 
 Blocking; runs in the sequencer's worker thread. A start and a recovery call the same function, and it trusts nothing
 that it can compute: the root from stored nodes, the last batch's hashes and chain from its leaves, the checkpoint and
@@ -18,16 +18,14 @@ from hmac import compare_digest
 
 from gateway.core.state import COSIGNED_KEY, HOT_PREFIXES, Cosigned, LedgerKey, decode_record, due_ms_of
 from gateway.errors import Fatal
-from gateway.ledger import receipts
+from gateway.ledger.answers import Answer, Confirmed, stored_answer, stored_receipt
 from gateway.ledger.checkpoint import is_signed_leaf, open_note, sign_again
 from gateway.ledger.evidence import check_records
 from gateway.ledger.live import Live
-from gateway.ledger.receipts import Proven, count_of, header_of, render
 from gateway.ledger.seal import Seal
-from gateway.ledger.tree import Edge, Growth, load_edge, prove_inclusion
+from gateway.ledger.tree import Edge, Growth, load_edge
 from gateway.signer import Signer
 from gateway.store.contract import (
-    Loaded,
     Reading,
     SignedBatch,
     Store,
@@ -37,63 +35,42 @@ from gateway.store.contract import (
     node_count,
     node_position,
 )
-from verifier.checkpoint import Checkpoint
 from verifier.entries import Leaf, parse_leaf
-from verifier.merkle import leaf_hash, root_from_inclusion
+from verifier.merkle import leaf_hash
 from verifier.wire import Malformed
 
-
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """The newest head that was committed and signed. Nothing beyond it is shown to anybody."""
-
-    size: int
-    root: bytes
-    note: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One decided request: `path` proves entry `seq` in the tree of the note `checkpoint`.
-
-    `key_id` names the receipt key that made `signature`. `is_replay` is said in a header, never in the bytes. `rest`
-    are the entries of the commands that came as one request, in the same tree; `seq` is their header then.
-    """
-
-    seq: int
-    status: int
-    leaf: bytes
-    signature: bytes
-    key_id: str
-    checkpoint: bytes
-    path: tuple[bytes, ...]
-    is_replay: bool = False
-    rest: tuple[Proven, ...] = ()
-
-    def body(self) -> bytes:
-        """Return the body of the HTTP answer, a pure function of what is stored."""
-        if not self.rest:
-            return receipts.answer(self.leaf, self.signature, self.checkpoint, self.path, key_id=self.key_id)
-        header = Proven(self.leaf, self.signature, self.path)
-        return receipts.batch_answer((header, *self.rest), self.checkpoint, key_id=self.key_id)
+__all__ = [
+    "Answer", "Book", "Confirmed", "kept_cosigned", "open_book", "stored_answer", "stored_receipt",
+]  # fmt: skip
 
 
 @dataclass(slots=True)
 class Book:
-    """The open ledger, as the sequencer holds it in memory: its size does not grow with the ledger's length."""
+    """The open ledger, as the sequencer holds it in memory: its size does not grow with the ledger's length.
+
+    `shown` are the hot records as others may see them: `live` itself where nobody else writes. `confirmed` is the
+    newest head that was signed when the ledger was read, `unsigned` what was not.
+    """
 
     head: StoredHead
     edge: Edge
     live: Live
+    shown: Live
     seal: Seal
     unsaved: list[SignedBatch]
     confirmed: Confirmed
     is_clean: bool
+    unsigned: tuple[StoredCheckpoint, ...] = ()
     cosigned: bytes | None = None
 
 
 def open_book(store: Store, signer: Signer, genesis: bytes, remembered: Confirmed | None) -> Book:
-    """Load and check the ledger in `store`. Fatal, with what to do, when anything is not as it must be."""
+    """Load and check the ledger in `store`. Fatal, with what to do, when anything is not as it must be.
+
+    Where other nodes write, any batch may be unsigned: whoever wrote it may still be about to keep its signatures, or
+    be dead. They are signed again when a commit of ours came after them, for only then they are here to stay. A key
+    that is not here is no end there either: the ledger may have got it a moment ago, on another node.
+    """
     loaded = store.load()
     head = loaded.head
     if head is None:
@@ -105,14 +82,28 @@ def open_book(store: Store, signer: Signer, genesis: bytes, remembered: Confirme
     if edge.root != head.root:
         raise Fatal(f"the root over the {head.size} stored entries is not the head's; restore a good back-up")
     _check_tail(store, head)
-    live, seal = _open_records(store, signer, head)
-    _heed(signer, live)
-    _check_signed(store, signer, loaded)
-    unsaved = [sign_again(signer, store, batch) for batch in loaded.unsigned]
-    note = unsaved[-1].note if unsaved else store.last_note(head.size)
-    assert note is not None, "a ledger whose batches are all signed has a checkpoint"
-    confirmed = Confirmed(head.size, head.root, note)
-    return Book(head, edge, live, seal, unsaved, confirmed, loaded.is_clean, kept_cosigned(store))
+    live, shown, seal = _open_records(store, signer, head)
+    signer.heed(record for _, record in live.scan("key/") if isinstance(record, LedgerKey))
+    if not store.is_shared:
+        _check_keys(signer)
+        _check_newest_unsigned(head, loaded.unsigned)
+    kept = _check_signed(store, signer, head)
+    unsaved = [] if store.is_shared else [sign_again(signer, store, batch) for batch in loaded.unsigned]
+    book = Book(head, edge, live, shown, seal, unsaved, _confirmed(kept, unsaved, signer, genesis), loaded.is_clean)
+    book.unsigned, book.cosigned = loaded.unsigned, kept_cosigned(store)
+    return book
+
+
+def _confirmed(kept: Confirmed | None, unsaved: Sequence[SignedBatch], signer: Signer, genesis: bytes) -> Confirmed:
+    """Return the newest head that is signed; at least entry 0 can be, which is the one that was configured."""
+    if unsaved:
+        return _opened(signer, unsaved[-1].note)
+    return kept or _opened(signer, signer.sign_checkpoint(1, genesis))
+
+
+def _opened(signer: Signer, note: bytes) -> Confirmed:
+    checkpoint = open_note(signer, note)
+    return Confirmed(checkpoint.size, checkpoint.root, note)
 
 
 def kept_cosigned(store: Store) -> bytes | None:
@@ -126,8 +117,10 @@ def kept_cosigned(store: Store) -> bytes | None:
     return None
 
 
-def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live, Seal]:
-    """Read the hot records, and compare them with the entries they came from and with the seal of the last batch."""
+def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live, Live, Seal]:
+    """Read the hot records, and compare them with the entries they came from and with the seal of the last batch.
+
+    Returns them to decide on, and to be shown."""
     stored = list(store.records(HOT_PREFIXES))
     try:
         records = {key: decode_record(key, value) for key, value in stored}
@@ -142,12 +135,11 @@ def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live,
             "the records of the store are not those that the last batch left: one was changed, added or deleted by"
             " somebody else. Keep the file, and restore a good back-up"
         )
-    return live, seal
+    return live, Live(records.items()) if store.is_shared else live, seal
 
 
-def _heed(signer: Signer, live: Live) -> None:
-    """Let the ledger's records, which were just checked, say which keys sign. Fatal when one of them is not here."""
-    signer.heed(record for _, record in live.scan("key/") if isinstance(record, LedgerKey))
+def _check_keys(signer: Signer) -> None:
+    """Fatal when one of the keys that sign, by the ledger's records, is not here."""
     missing = signer.missing()
     if missing:
         raise Fatal(
@@ -218,15 +210,17 @@ def _hashes(store: Reading, batch: StoredCheckpoint) -> tuple[bytes, ...]:
     return tuple(ordered[position] for position in range(first, stop) if position in ordered)
 
 
-def _check_signed(store: Store, signer: Signer, loaded: Loaded) -> None:
-    """Check the newest signed batch: its note, and each signature. At most the last batch may be unsigned."""
-    head = loaded.head
-    assert head is not None, "a ledger that is open"
-    if any(batch.size != head.size for batch in loaded.unsigned):
+def _check_newest_unsigned(head: StoredHead, unsigned: Sequence[StoredCheckpoint]) -> None:
+    """Where nobody else writes, signatures are kept in order, so at most the last batch is without."""
+    if any(batch.size != head.size for batch in unsigned):
         raise Fatal("signatures of batches before the last one are missing from the store; restore a good back-up")
+
+
+def _check_signed(store: Store, signer: Signer, head: StoredHead) -> Confirmed | None:
+    """Check the newest signed batch, its note and each signature, and return it; None when no batch is signed."""
     note = store.last_note(head.size)
     if note is None:
-        return
+        return None
     checkpoint = open_note(signer, note)
     if checkpoint.size > head.size or load_edge(store, checkpoint.size).root != checkpoint.root:
         raise Fatal("the last checkpoint in the store is not of the tree beside it; restore a good back-up")
@@ -239,59 +233,4 @@ def _check_signed(store: Store, signer: Signer, loaded: Loaded) -> None:
                 f"the stored signature over entry {entry.seq} is not by this receipt key; use the keys of this ledger,"
                 " or restore a good back-up"
             )
-
-
-def stored_answer(read: Reading, signer: Signer, confirmed: Confirmed, seq: int, status: int) -> Answer:
-    """Return the answer that entry `seq` gave when it was first committed, byte for byte. Fatal when it does not hold.
-
-    The header of a batch of commands answered with all their entries, which follow it. Signatures that are not kept
-    yet are made again: they are deterministic. Only the batch at the end of `confirmed` can be without its note.
-    """
-    batch = read.batch_of(seq)
-    if batch is None:
-        raise Fatal(f"entry {seq}, which was answered before, is not in the store; restore a good back-up")
-    note = batch.note or (confirmed.note if batch.size == confirmed.size else None)
-    if note is None:
-        raise Fatal(f"the checkpoint over entry {seq} is missing from the store; restore a good back-up")
-    checkpoint = open_note(signer, note)
-    head = _proven(read, signer, seq, batch.size, checkpoint)
-    rest = [_proven(read, signer, seq + 1 + at, batch.size, checkpoint) for at in range(count_of(head.leaf))]
-    return Answer(
-        seq=seq,
-        status=status,
-        leaf=head.leaf,
-        signature=head.signature,
-        key_id=signer.receipt_key_id(seq),
-        checkpoint=note,
-        path=head.path,
-        is_replay=True,
-        rest=tuple(rest),
-    )
-
-
-def stored_receipt(read: Reading, signer: Signer, *, seq: int, size: int, note: bytes) -> bytes:
-    """Return the receipt of entry `seq` with its proof in our checkpoint `note` of `size` entries.
-
-    That of a batch's command carries the batch's header too. Fatal when what is stored does not hold: nobody gets a
-    receipt that a verifier would refuse, and an entry that was changed is never signed.
-    """
-    checkpoint = open_note(signer, note)
-    entry = _proven(read, signer, seq, size, checkpoint)
-    header_seq = header_of(entry.leaf)
-    header = None if header_seq is None else _proven(read, signer, header_seq, size, checkpoint)
-    around = None if header is None else (header.leaf, header.path)
-    return render(entry.leaf, entry.signature, note, entry.path, key_id=signer.receipt_key_id(seq), header=around)
-
-
-def _proven(read: Reading, signer: Signer, seq: int, size: int, checkpoint: Checkpoint) -> Proven:
-    """Return a stored entry after its leaf, signature and path were found to hold in the tree of a checkpoint."""
-    entries = read.entries(seq, seq + 1)
-    if not entries:
-        raise Fatal(f"entry {seq}, which was answered before, is not in the store; restore a good back-up")
-    leaf, path = entries[0].leaf, prove_inclusion(read, seq, size)
-    if checkpoint.size != size or root_from_inclusion(seq, size, leaf_hash(leaf), path) != checkpoint.root:
-        raise Fatal(f"stored entry {seq} is not the one that was signed; keep the file, and restore a good back-up")
-    signature = entries[0].signature or signer.sign_leaf(seq, leaf)
-    if not is_signed_leaf(signer, seq, leaf, signature):
-        raise Fatal(f"the stored signature over entry {seq} does not verify; keep the file, and restore a good back-up")
-    return Proven(leaf, signature, path)
+    return Confirmed(checkpoint.size, checkpoint.root, note)

@@ -55,11 +55,16 @@ class Pace:
 
 
 class Witnessing:
-    """Asks the witnesses of one gateway. `start` once, then `run` until cancelled; `newest` is what they gave."""
+    """Asks the witnesses of one gateway. `start` once, then `run` until cancelled; `newest` is what they gave.
+
+    Of the nodes of a ledger one asks at a time. While this one is not `is_on_duty`, somebody tells it with `learn` what
+    another one got.
+    """
 
     def __init__(
         self, ledger: Ledger, origin: str, witnesses: Witnesses, *,
         web: Web, tree: Tree, clock: Clocks, pace: Pace, own_keys: OwnKeys,
+        is_on_duty: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         self.standings = tuple(map(Standing, witnesses.members))
         self.newest: Confirmed | None = None
@@ -72,7 +77,9 @@ class Witnessing:
         self._clock = clock
         self._pace = pace
         self._own_keys = own_keys
+        self._is_on_duty = is_on_duty
         self._gathering: Gathering | None = None
+        self._seen_size, self._seen_ms = ledger.confirmed.size, clock.boottime_ms()  # as `learn` saw it last
         self._covered_ms = clock.boottime_ms()  # all that was confirmed by then is below `newest`
         self._newest_begun_ms = 0
         self._newest_others = 0
@@ -82,16 +89,24 @@ class Witnessing:
         self._is_overdue = False
 
     async def start(self, kept: bytes | None, sizes: Mapping[str, int]) -> None:
-        """Go on from the note that was kept, if it is of this tree and the quorum of today stands for it; `sizes` are
-        those that the witnesses showed at the start, by name."""
+        """Go on from the note that was kept; `sizes` are those that the witnesses showed at the start, by name."""
         for standing in self.standings:
             standing.size = sizes.get(standing.witness.name, 0)
-        checkpoint = None if kept is None else open_own(kept, self._origin, self._own_keys)
-        if kept is None or checkpoint is None or checkpoint.size > self._ledger.confirmed.size:
-            return
-        is_met = is_quorum_met(self._policy, valid_lines(checkpoint, self._policy.witnesses).keys())
-        if is_met and await self._tree.root_at(checkpoint.size) == checkpoint.root:
-            self.newest = Confirmed(checkpoint.size, checkpoint.root, kept)
+        if kept is not None:
+            await self.learn(kept)
+
+    async def learn(self, kept: bytes) -> None:
+        """Take over a note that was kept, if it is newer, of this tree, and the quorum of today stands for it."""
+        confirmed, now_ms = self._ledger.confirmed, self._clock.boottime_ms()
+        checkpoint = open_own(kept, self._origin, self._own_keys)
+        known = 0 if self.newest is None else self.newest.size
+        if checkpoint is not None and known < checkpoint.size <= confirmed.size:
+            is_met = is_quorum_met(self._policy, valid_lines(checkpoint, self._policy.witnesses).keys())
+            if is_met and await self._tree.root_at(checkpoint.size) == checkpoint.root:
+                self.newest = Confirmed(checkpoint.size, checkpoint.root, kept)
+        if self.newest is not None and self.newest.size >= self._seen_size:
+            self._covered_ms = max(self._covered_ms, self._seen_ms)
+            self._seen_size, self._seen_ms = confirmed.size, now_ms
 
     # -- figures ------------------------------------------------------------------------------------------------------
 
@@ -141,6 +156,8 @@ class Witnessing:
     def turn(self) -> list[Work]:
         """Look what is to be done now, and return it: one piece for each witness to be asked, one for an entry."""
         self._measure()
+        if not self._is_on_duty():
+            return []
         gathering, now_ms = self._picked(), self._clock.boottime_ms()
         work: list[Work] = []
         for standing in self.standings:
@@ -175,7 +192,7 @@ class Witnessing:
         current, confirmed, now_ms = self._gathering, self._ledger.confirmed, self._clock.boottime_ms()
         if current is not None and not self._is_over(current, confirmed, now_ms):
             return current
-        others = sum(self._ledger.entries.values()) - self._ledger.entries.get(WITNESSED, 0)
+        others = confirmed.size - self._ledger.entries.get(WITNESSED, 0)
         lines = current.lines if current is not None and current.is_of(confirmed) else {}
         self._gathering = Gathering(confirmed, now_ms, self._ledger.time_ms, others, dict(lines))
         return self._gathering

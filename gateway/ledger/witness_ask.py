@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.errors import Busy
 from gateway.ledger.cosigned import (
     WITNESSES_FILE,
     Gathering,
@@ -60,6 +61,7 @@ class Ledger(Protocol):
     def time_ms(self) -> int: ...
     @property
     def entries(self) -> Mapping[str, int]: ...
+    async def catch_up(self) -> None: ...
     async def witness(self, note: bytes, checkpoint: Checkpoint) -> None: ...
     async def dispute(self, note: bytes, checkpoint: Checkpoint) -> None: ...
     def keep_cosigned(self, note: bytes, checkpoint: Checkpoint) -> None: ...
@@ -122,6 +124,7 @@ class Exchange:
 
     async def _check_ahead(self, standing: Standing, told: int) -> None:
         """Raise what is to be thought of a witness that says it has more than it was sent."""
+        await self._reach(told)
         if told <= self._ledger.confirmed.size:
             raise Overtaken
         await self._look(standing)
@@ -167,10 +170,22 @@ class Exchange:
         shown = open_own(answer.body, self._origin, self._own_keys) if answer.status == 200 else None
         if shown is None:
             return
+        await self._reach(shown.size)
         if shown.size > self._ledger.confirmed.size or await self._tree.root_at(shown.size) != shown.root:
             await self._dispute(shown)
             raise Alarm("it holds a checkpoint of ours that is not of this ledger")
         standing.size = shown.size
+
+    async def _reach(self, size: int) -> None:
+        """Know all of this ledger before it is called shorter than `size`: another node may have written and shown it.
+
+        Unanswered while that can't be found out.
+        """
+        if size > self._ledger.confirmed.size:
+            try:
+                await self._ledger.catch_up()
+            except Busy as busy:
+                raise Unanswered(f"whether this ledger has {size} entries is not known now: {busy}") from busy
 
     async def _dispute(self, shown: Checkpoint) -> None:
         """Stop all grants: our own key speaks against us."""

@@ -263,7 +263,7 @@ async def test_a_batch_is_decided_whole_when_the_time_is_over_and_the_rest_goes_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with World(tmp_path) as world:
-        monkeypatch.setattr("gateway.ledger.sequencer.DECIDE_MS_MAX", 0)
+        monkeypatch.setattr("gateway.ledger.batches.DECIDE_MS_MAX", 0)
         answers = await asyncio.gather(*(world.ask(three(name)) for name in ("A", "B", "C")))
         assert [len(one.rest) for one in answers] == [3, 3, 3]
         assert len({one.checkpoint for one in answers}) == 3

@@ -20,7 +20,7 @@ from gateway.core.lease import acquire as decide_acquire
 from gateway.core.outcome import Context
 from gateway.core.state import Draft
 from gateway.errors import Busy, Fatal, StoreOwned
-from gateway.ledger import line, receipts, sequencer, turn
+from gateway.ledger import batches, line, receipts, tail, turn, writer
 from gateway.ledger.history import Answer
 from gateway.ledger.sequencer import Refused
 from gateway.ledger.tree import Growth
@@ -155,7 +155,7 @@ async def test_a_refusal_without_entry_writes_nothing(world: World) -> None:
 
 
 async def test_only_a_checkpoint_that_we_signed_is_an_anchor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequencer, "ANCHORS_MAX", 2)
+    monkeypatch.setattr(tail, "ANCHORS_MAX", 2)
     old = world.sequencer.confirmed
     for number in range(5):
         await world.acquire("A", f"lock:{number}")
@@ -214,7 +214,7 @@ async def test_what_comes_in_with_the_next_turns_of_the_loop_joins_the_batch(wor
 
 
 async def test_a_trickle_without_end_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequencer, "GATHER_TURNS_MAX", 4)
+    monkeypatch.setattr(writer, "GATHER_TURNS_MAX", 4)
     first = asyncio.ensure_future(world.ask(acquire("A", "repo:first")))
     others = []
     for turn_number in range(200):
@@ -322,7 +322,7 @@ async def test_an_exception_in_one_delivery_reaches_nobody_else(memory: World, m
             raise RuntimeError("the client is gone")
         return result_of(outcome, *rest)
 
-    monkeypatch.setattr(sequencer, "result_of", fail_for_b)
+    monkeypatch.setattr(batches, "result_of", fail_for_b)
     work = [outcome(memory.acquire(name, f"lock:{name}")) for name in "ABC"]
     a, b, c = await asyncio.gather(*work)
     assert (a.status, c.status) == (200, 200) and isinstance(b, RuntimeError)

@@ -20,7 +20,7 @@ from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
 from gateway.core.state import encode_record, ticket_key
 from gateway.errors import Busy, Fatal
-from gateway.ledger import sequencer as sequencer_module
+from gateway.ledger import batches as batches_module
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.live import Live
 from gateway.ledger.tree import EMPTY_EDGE, Growth
@@ -695,10 +695,10 @@ def run(
     if change is not None:
         config = change(config)
     loop = VirtualLoop()
-    was_disabled, batch_max = logging.root.manager.disable, sequencer_module.BATCH_MAX
+    was_disabled, batch_max = logging.root.manager.disable, batches_module.BATCH_MAX
     due_max = expiry.EXPIRIES_MAX
     logging.disable(logging.CRITICAL)
-    sequencer_module.BATCH_MAX = config.batch_max
+    batches_module.BATCH_MAX = config.batch_max
     _let_lapse(config.due_max)
     try:
         with nullcontext() if config.is_real else cheap_signatures():
@@ -712,7 +712,7 @@ def run(
     finally:
         asyncio.set_event_loop(None)
         logging.disable(was_disabled)
-        sequencer_module.BATCH_MAX = batch_max
+        batches_module.BATCH_MAX = batch_max
         _let_lapse(due_max)
         _put_away(loop)
     counts = simulation.checker.counts

@@ -50,7 +50,7 @@ from gateway.core.append import Command
 from gateway.core.deadlock import NO_CYCLE, Search, find_cycle
 from gateway.core.holding import Found, find_lease
 from gateway.core.outcome import Context, Decision, Ruling
-from gateway.ledger import cosigned, history, sequencer, turn, witness_ask
+from gateway.ledger import batches, cosigned, history, turn, witness_ask
 from gateway.ledger.checkpoint import sign_batch
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
@@ -539,7 +539,7 @@ ABLATIONS = (
     ),
     Ablation(
         "entries only", "a record that changes without an entry would break the seal: the ledger could not be opened",
-        ("I14",), off(sequencer, "COLD_PREFIXES", ("",)),
+        ("I14",), off(batches, "COLD_PREFIXES", ("",)),
         world(
             faults={"forget": 0.7, "kill": 0.7}, parameters={"lock_delay_ms": 700, "sweep_ms": 300},
             agents=("ann", "bob"), think_ms=4_000, ttl_ms=(1_000, 1_500),

@@ -1,0 +1,370 @@
+"""One batch on its way through the store: head taken, decided, committed, signed, answered.
+
+House rules of this file:
+
+* Every call of the store is made here or in a subclass, through `_in_thread`, one at a time. Between `lock` and
+  `commit` every way out gives the head back.
+* Where other nodes write too, what they wrote since is followed first, under the head; who came meanwhile goes along.
+* After an unclear commit, find out. Who can't find out, and is the only one who writes, stops (`Fatal`); where others
+  write, the book is dropped, the waiters are told that nobody knows, and the next one reads the ledger anew.
+* A call that takes longer than PATIENCE_S is waited for, but nobody else has to wait for it.
+
+Source: docs/architecture.md, life of a signed request; docs/protocol.md, commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from gateway.clock import LogClock, StoreClock
+from gateway.core.append import Batch
+from gateway.core.opening import Cause, start_steps
+from gateway.core.outcome import Replay, Unreceipted
+from gateway.core.state import COLD_PREFIXES, Record, decode_record
+from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
+from gateway.ledger.history import Answer, Book, open_book, stored_answer
+from gateway.ledger.line import Line, Waiting
+from gateway.ledger.live import cold_keys
+from gateway.ledger.orphans import lots
+from gateway.ledger.tail import Tail
+from gateway.ledger.tally import Counters
+from gateway.ledger.turn import Found, Rules, Turn, decide_batch, make_turn, repeated, result_of
+from gateway.ledger.worker import Worker
+from gateway.signer import Signer
+from gateway.store.contract import Locked, SignedBatch, Store, StoredBatch, StoredCheckpoint
+from verifier.note import VerifierKey
+
+BATCH_MAX = 256
+DECIDE_MS_MAX = 100  # for one batch: a renewal behind a burst of dear questions waits for this, not for all of them
+RETRY_DISK_S = 5  # a person has to look, but a disk that is only slow recovers by itself
+CARRIED_MAX = 4_096  # nonces burnt by replays that wait for a commit to go along with
+PATIENCE_S = 5.0  # for one call of a store that other machines take part in
+TOP_UP_MS = 2  # a head that was waited for longer was another node's, and more came meanwhile
+LANDED_TRIES = 8
+LANDED_PAUSE_S = 0.25
+UNSIGNED_MAX = 1_024  # batches signed again at a start; older ones are upkeep
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger("tallystick.sequencer")
+
+
+class Batches:
+    """What a sequencer does with its store. It adds the loop and the doors, and makes what is declared here."""
+
+    _store: Store
+    _signer: Signer
+    _clock: LogClock
+    _store_clock: StoreClock | None
+    _boottime_ms: Callable[[], int]
+    _rules: Rules
+    _genesis: bytes
+    _thread: Worker
+    _line: Line
+    _tail: Tail
+    _mark: Callable[[str, int], None]
+    _serve: Callable[[list[Waiting]], Awaitable[None]]
+    _keep: Callable[[], Awaitable[int]]
+    _has_key: Callable[[str, VerifierKey], bool] | None
+    _is_clock_accepted: bool
+    _is_shared: bool
+    counters: Counters
+    cosigned: bytes | None = None
+    """The newest checkpoint that witnesses cosigned, as the start found it; whoever uses it verifies it."""
+    _has_begun = False  # the entries of this process's start are written
+    _serving: Sequence[Waiting] = ()
+    is_stalled = False
+    """Whether a call of the store has taken long, and has not returned yet; decisions are refused meanwhile."""
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Read and check the stored ledger, then write the entries of a start. The same for start and recovery."""
+        tail = self._tail
+        if tail.draft is None or not self._is_shared:
+            confirmed = tail.confirmed
+            tail.read(await self._in_thread(open_book, self._store, self._signer, self._genesis, confirmed))
+        book = tail.draft
+        assert book is not None, "a ledger that was read"
+        try:
+            if self._is_shared:
+                await self._lock(book, (), ())
+            turn = self._start_turn(book)
+        except BaseException:
+            await self._unlock()
+            raise
+        await self._finish(book, turn)
+        tail.open(book)
+        self._has_begun = True
+        if self._is_shared:
+            await self._sign_again(book, book.unsigned[-UNSIGNED_MAX:])
+
+    def _start_turn(self, book: Book) -> Turn:
+        """Decide the entries of a start on a book whose head is ours."""
+        cause: Cause = "recovery" if self._has_begun else "start"
+        self._check_keys()
+        if not self._has_begun:
+            self.cosigned = book.cosigned
+            self._clock.start(book.head.time_ms, is_accepted=self._is_clock_accepted)
+        steps = start_steps(cause, is_clean=book.is_clean, before_ms=book.head.time_ms)
+        t_ms = self._clock.next(book.head.time_ms)
+        _, batch = decide_batch(book, self._rules, (), Found(), t_ms=t_ms, steps=steps, epoch_gain=1)
+        return make_turn(book, (), batch, self._tail.carried)
+
+    def _check_keys(self) -> None:
+        """Unfit while this node lacks the private half of a key in force; one that came meanwhile is taken."""
+        if not self._is_shared:
+            return  # a start found all of them, and nobody else puts any in force
+        for line in self._signer.missing():
+            if self._has_key is None or not self._has_key(line.purpose, line.key):
+                raise Unfit(
+                    f"the {line.purpose} key {line.key.vkey} is in force by the ledger, but this node has no private"
+                    " half of it; copy its file from the node that announced it into keys/"
+                )
+
+    async def _sign_again(self, book: Book, batches: Sequence[StoredCheckpoint]) -> None:
+        """Sign what nobody has kept the signatures of; they are kept with the next commit or upkeep."""
+        confirmed = self._tail.confirmed
+        assert confirmed is not None, "an open ledger"
+        for lot in lots(self._store, self._signer, batches, confirmed):
+            book.unsaved.extend(await self._in_thread(lot))
+
+    # -- deciding -----------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, waiting: list[Waiting]) -> None:
+        """Decide, commit, sign and answer one batch, or raise with nothing of it left."""
+        if len(self._tail.carried) > 2 * CARRIED_MAX:  # upkeep keeps failing; memory must not grow with replays
+            raise Busy("store_busy")
+        book = self._tail.book or await self._recover()
+        try:
+            found = await self._look_up(book, waiting)
+            self._check_keys()
+        except BaseException:
+            await self._unlock()
+            raise
+        try:
+            turn = self._decide(book, waiting, found)
+        except Exception as error:
+            await self._unlock()
+            await self._isolate(waiting, error)
+            return
+        await self._finish(book, turn)
+
+    async def _recover(self) -> Book:
+        """Open the ledger anew, and return the book."""
+        self.counters.recoveries += self._has_begun
+        await self._open()
+        assert self._tail.book is not None, "an opened ledger"
+        return self._tail.book
+
+    def _decide(self, book: Book, waiting: list[Waiting], found: Found) -> Turn:
+        """Decide as many as the time suffices for; the others leave `waiting` and stand in line again."""
+        t_ms, until_ms = self._clock.next(book.head.time_ms), self._boottime_ms() + DECIDE_MS_MAX
+        decided, batch = decide_batch(
+            book, self._rules, waiting, found, t_ms=t_ms, is_over=lambda: self._boottime_ms() >= until_ms
+        )
+        self._mark("decided", len(batch.leaves))
+        self._put_back(waiting, decided)
+        turn = make_turn(book, decided, batch, self._tail.carried)
+        self._mark("built", len(batch.leaves))
+        return turn
+
+    def _put_back(self, waiting: list[Waiting], decided: Sequence[Waiting]) -> None:
+        """Send back whom the time did not suffice for; from here on the batch, and every retry of it, is the others."""
+        if len(decided) < len(waiting):
+            done = set(decided)
+            self._line.put_back([one for one in waiting if one not in done])
+            waiting[:] = decided
+
+    async def _isolate(self, waiting: Sequence[Waiting], error: Exception) -> None:
+        """Nothing was written. One command must not take others with it: decide each alone, and give up on the one."""
+        _log.error("a batch of %d could not be built", len(waiting), exc_info=error)
+        if not waiting:
+            raise Fatal(
+                f"the gateway's own entries can't be built: {type(error).__name__}: {error}; restart, and report it"
+            ) from error
+        if len(waiting) == 1:
+            self._fail(waiting, error)
+            return
+        for one in [*waiting]:
+            await self._serve([one])
+
+    async def _look_up(self, book: Book, waiting: list[Waiting]) -> Found:
+        """Take the head, and return the cold records and the roots that deciding the batch needs.
+
+        Who came while another node had the head joins `waiting`, so that a node that waits longer takes more along.
+        """
+        begun_ms = self._boottime_ms()
+        keys, roots, unknown = self._wanted(book, waiting)
+        locked = await self._lock(book, keys, unknown)
+        found = self._found(locked, roots)
+        self._mark("locked", len(waiting))
+        if not self._is_shared or not waiting or self._boottime_ms() - begun_ms < TOP_UP_MS:
+            return found
+        more = self._line.take(BATCH_MAX - sum(one.weight for one in waiting))
+        if not more:
+            return found
+        waiting.extend(more)
+        keys, roots, unknown = self._wanted(book, more)
+        looked = self._found(await self._in_thread(self._store.look, keys, unknown), roots)
+        return Found({**looked.records, **found.records}, {**looked.roots, **found.roots})
+
+    def _wanted(self, book: Book, waiting: Sequence[Waiting]) -> tuple[list[str], dict[int, bytes], list[int]]:
+        """Return the keys of cold records that requests need, the roots that we know, and the sizes of the others."""
+        requests = [one.request for one in waiting if one.request is not None]
+        keys = [key for request in requests for key in cold_keys(request)]
+        sizes = {request.anchor.size for request in requests}
+        roots = {size: root for size in sizes if (root := self._tail.anchors.get(size)) is not None}
+        unknown = [size for size in sizes if size not in roots and (self._is_shared or size <= book.head.size)]
+        return keys, roots, unknown
+
+    def _found(self, locked: Locked, roots: Mapping[int, bytes]) -> Found:
+        records: dict[str, Record | None] = {key: decode_record(key, value) for key, value in locked.records.items()}
+        records.update((key, record) for key, record, _ in self._tail.carried.values())
+        known = {**roots, **locked.roots}
+        for size, root in known.items():
+            self._tail.know_anchor(size, root)
+        return Found(records, known)
+
+    async def _lock(self, book: Book, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
+        """Take the head, and follow what other nodes wrote before it."""
+        locked = await self._in_thread(self._store.lock, book.head, keys, sizes)
+        if self._store_clock is not None:
+            self._store_clock.told(locked.wall_ms)
+        if locked.moved:
+            self._tail.follow(book, locked.moved)
+        return locked
+
+    async def _unlock(self) -> None:
+        """Give the head back, without a write. Nothing where it is nobody else's."""
+        if self._is_shared:
+            await self._in_thread(self._store.unlock)
+
+    # -- commit, sign, answer -----------------------------------------------------------------------------------------
+
+    async def _finish(self, book: Book, turn: Turn) -> None:
+        signed: SignedBatch | None = None
+        if turn.stored is None:
+            # Hot ones are under the head's seal and change with an entry only; what was due is found due again.
+            changes = (one for one in turn.batch.changes if one[0].startswith(COLD_PREFIXES))
+            self._tail.carried.update((one[0], one) for one in changes)
+            await self._unlock()
+            await self._confirm(book)
+        else:
+            await self._commit(book, turn.stored)
+            signed = self._tail.take(book, turn, turn.stored)
+        self._deliver(turn, signed, await self._replays(turn.batch))
+        if len(self._tail.carried) > CARRIED_MAX:
+            await self._keep()
+
+    async def _confirm(self, book: Book) -> None:
+        """Show what other nodes wrote, if they did, as soon as it is durable. Busy: perhaps it is not."""
+        if self._tail.behind:
+            try:
+                await self._in_thread(self._store.confirm)
+            except Unknown as unknown:
+                raise Busy("store_busy") from unknown
+            self._tail.show(book)
+
+    async def _commit(self, book: Book, stored: StoredBatch) -> None:
+        """Return when the batch is durable; HeadMoved and Busy when it is not there."""
+        try:
+            await self._in_thread(self._store.commit, stored, book.head)
+        except Unknown as unknown:
+            _log.warning("the outcome of a commit is unclear: %s", unknown)
+            if not await self._landed(stored.head.batch_id):
+                raise HeadMoved("a batch did not land and is decided again") from unknown
+        self._mark("committed", len(stored.leaves))
+
+    async def _landed(self, batch_id: str) -> bool:
+        """Say whether a batch was committed. Busy: nobody knows yet. Fatal: nobody will, before a restart."""
+        if self._is_shared:
+            return await self._find_out(batch_id)
+        try:
+            return await self._in_thread(self._store.landed, batch_id)
+        except Exception as error:
+            raise Fatal(
+                f"nobody knows whether a batch was committed: {error}; restart when the store is back"
+            ) from error
+
+    async def _find_out(self, batch_id: str) -> bool:
+        """Ask for a while. A batch that nobody knows of is found, or not, when the ledger is read anew."""
+        for _ in range(LANDED_TRIES):
+            try:
+                return await self._in_thread(self._store.landed, batch_id)
+            except Exception as error:
+                _log.warning("nobody knows yet whether a batch was committed: %s", error)
+            await asyncio.sleep(LANDED_PAUSE_S)
+        self._tail.drop()
+        raise Busy("outcome_unknown", RETRY_DISK_S)
+
+    async def _replays(self, batch: Batch) -> dict[int, Answer]:
+        """Return the answers of earlier batches that this one repeats, as far as they can be read."""
+        wanted, confirmed = repeated(batch), self._tail.confirmed
+        if not wanted or confirmed is None:
+            return {}
+        try:
+            return await self._in_thread(
+                lambda: {
+                    seq: stored_answer(self._store, self._signer, confirmed, seq, status)
+                    for seq, status in wanted.items()
+                }
+            )
+        except Exception as error:  # the batch itself is committed and must be answered
+            _log.error("earlier answers could not be read", exc_info=error)
+            return {}
+
+    def _deliver(self, turn: Turn, signed: SignedBatch | None, replays: Mapping[int, Answer]) -> None:
+        """Answer everybody. Nothing that happens to one waiter may reach another, or the writer."""
+        commands = [one for one in turn.waiting if one.request is not None]
+        for one, outcome in zip(commands, turn.batch.answers, strict=True):
+            self.counters.refused += isinstance(outcome, Unreceipted)
+            self.counters.replays += isinstance(outcome, Replay)
+            try:
+                result = result_of(outcome, turn, signed, replays, self._signer)
+            except Exception as error:
+                _log.error("an answer could not be made", exc_info=error)
+                result = error
+            self._answer(one, result)
+        for one in turn.waiting:
+            if one.step is not None:
+                self._answer(one, None)
+        for fault in turn.batch.faults:
+            _log.error("a decision failed", exc_info=fault)
+        self._mark("delivered", len(turn.batch.leaves))
+
+    def _answer(self, waiting: Waiting, result: Answer | Exception | None) -> None:
+        if not waiting.answer(result):
+            self.counters.abandoned += 1
+
+    def _fail(self, waiting: Sequence[Waiting], error: Exception) -> None:
+        for one in waiting:
+            self._answer(one, error)
+
+    # -- the store's calls --------------------------------------------------------------------------------------------
+
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking call in the commit thread."""
+        running = self._thread.call(partial(call, *args, **kwargs))
+        if not self._is_shared:
+            return await running
+        timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._stall)
+        try:
+            return await running
+        finally:
+            timer.cancel()
+            if self.is_stalled:
+                self.is_stalled = False
+                _log.warning("the store answers again")
+
+    def _stall(self) -> None:
+        """Nobody has to wait for a store that does not answer: what was handed to it goes on, and is found later."""
+        self.is_stalled = True
+        self.counters.stalls += 1
+        _log.error("the store has not answered for %.0f s; decisions are refused until it does", PATIENCE_S)
+        self._fail(self._serving, Busy("outcome_unknown", RETRY_DISK_S))
+        self._fail(self._line.take(len(self._line)), Busy("store_stalled", RETRY_DISK_S))
