@@ -50,6 +50,7 @@ _UNSIGNED: LiteralString = (
     " WHERE ledger = %s ORDER BY size DESC LIMIT %s) b WHERE NOT EXISTS"
     " (SELECT FROM tallystick.signed s WHERE s.ledger = b.ledger AND s.size = b.size) ORDER BY size"
 )
+END_VIEW = plain("COMMIT")  # it wrote nothing; after a ROLLBACK psycopg forgets what it prepared in the same round trip
 _SNAPSHOT = (
     plain("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
     plain("SET LOCAL idle_in_transaction_session_timeout = 0"),  # a start may take long, and locks nothing
@@ -183,7 +184,7 @@ class PostgresStore(Reads):
 
     def _take(self, keys: Sequence[str], sizes: Sequence[int]) -> tuple[StoredHead | None, Locked]:
         link = self._known()
-        end = (plain("ROLLBACK"),) if link.is_in_transaction else ()
+        end = (END_VIEW,) if link.is_in_transaction else ()
         taking = text.take(self._ledger, self._name, self.durability == REPLICATED, keys, sizes)
         row = link.run(*end, plain(BEGIN), taking)[-1][0]
         self._has_head = True
@@ -225,7 +226,7 @@ class PostgresStore(Reads):
         link = self._known()
         begin = [] if self._has_head else [plain(BEGIN)]
         if begin and link.is_in_transaction:
-            begin.insert(0, plain("ROLLBACK"))
+            begin.insert(0, END_VIEW)
         self._has_head = False
         write = text.append(
             self._ledger, self._name, self.durability == REPLICATED, self._manner, self._fence,

@@ -11,6 +11,7 @@ Source: docs/operating.md, PostgreSQL; https://www.postgresql.org/docs/current/r
 from __future__ import annotations
 
 import logging
+import os
 import select
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,12 +22,14 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
+from keys.files import KeyFileError, read_credential
 
 CONNECT_SECONDS = 2
 SILENCE_SECONDS = 5  # of the other machine, after which a connection counts as gone
 LOCK_SECONDS = 2
 RETRY_DISK_S = 5
 APPLICATION = "tallystick"
+PASSWORD_CREDENTIAL = "database.pass"
 MIGRATE = "run `tallystick db migrate --store URL`"
 # What libpq is told, whatever the URL says: only a server that can write, and a silent one is given up.
 PINNED: dict[str, str | int] = {
@@ -56,6 +59,7 @@ BEGIN: LiteralString = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _BUSY = frozenset({"55P03", "40P01", "40001", "57014", "53200", "53300", "53400"})
 _NO_SCHEMA = frozenset({"3F000", "42P01", "42883", "42703", "42804"})
 _AWAY = ("08", "57")  # classes: connection, operator's intervention
+_OTHER_SESSION = frozenset({"25006", "25P03", "26000"})  # one that can't write, or is not the one we prepared
 _log = logging.getLogger("tallystick.store")
 
 
@@ -88,10 +92,21 @@ def parameters_of(url: str) -> dict[str, Any]:
     if asked.get("password") or asked.get("sslpassword"):
         raise Fatal(
             "the store's URL has a password in it, which would end up in files and logs; put it into libpq's passfile"
-            " (PGPASSFILE, or ~/.pgpass) or into PGPASSWORD"
+            " (PGPASSFILE, or ~/.pgpass), into PGPASSWORD, or into the systemd credential database.pass"
         )
     options = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())
     return {**asked, **PINNED, "options": f"{asked.get('options') or ''} {options}".strip()}
+
+
+def password_of() -> dict[str, str]:
+    """Return the password that systemd hands over, unless libpq is told of one. Fatal when that can't be used."""
+    if "PGPASSWORD" in os.environ or "PGPASSFILE" in os.environ:
+        return {}
+    try:
+        password = read_credential(PASSWORD_CREDENTIAL)
+    except KeyFileError as error:
+        raise Fatal(str(error)) from error
+    return {} if password is None else {"password": password}
 
 
 def place_of(url: str) -> str:
@@ -105,7 +120,7 @@ class Link:
 
     def __init__(self, url: str) -> None:
         """Connect. Fatal: the URL is none of ours. Lost: no server that can write was found."""
-        parameters = parameters_of(url)
+        parameters = parameters_of(url) | password_of()
         self._doubts: list[str] = []
         try:
             self._db = psycopg.connect(autocommit=True, **parameters)
@@ -234,7 +249,7 @@ def meaning(error: psycopg.Error, *, is_lost: bool = False) -> Exception:
         return HeadMoved(text)
     if code == "TS002":
         return Unfit(text)
-    if is_lost or (code[:2] in _AWAY and code != "57014") or code in {"25006", "25P03"}:
+    if is_lost or (code[:2] in _AWAY and code != "57014") or code in _OTHER_SESSION:
         return Lost(text)
     if code in _BUSY:
         return Busy("store_busy")

@@ -17,12 +17,19 @@ from gateway.store.contract import Reading, Store, StoredEntry, Upkeep, node_cou
 from gateway.store.memory import MemoryDisk, MemoryReader, MemoryStore
 from gateway.store.recent import SEAL_KEYS
 from gateway.store.sqlite import RESERVE_BYTES, Reader, SqliteStore, has_wal_reset_bug
+from tests.pg.conftest import database_url
 from tests.store.exercise import EXERCISES, Engine, Exercise, Writer, records, signatures
+from tests.store.exercise_shared import SHARED, exercises_of
+from tests.store.postgres import Postgres
+
+__all__ = ["database_url"]
 
 
 class Memory:
+    is_shared = False
+
     def __init__(self, folder: Path) -> None:
-        self.disk = MemoryDisk()
+        self.disk = MemoryDisk(is_shared=self.is_shared)
 
     def open(self) -> Store:
         return MemoryStore(self.disk)
@@ -31,7 +38,13 @@ class Memory:
         return MemoryReader(self.disk)
 
 
+class SharedMemory(Memory):
+    is_shared = True
+
+
 class Sqlite:
+    is_shared = False
+
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ledger.sqlite3"
 
@@ -42,8 +55,8 @@ class Sqlite:
         return Reader(self.path)
 
 
-ENGINES: tuple[type[Memory] | type[Sqlite], ...] = (Memory, Sqlite)
-CASES = [(engine, one) for engine in ENGINES for one in EXERCISES]
+ENGINES: tuple[type[Memory] | type[Sqlite], ...] = (Memory, SharedMemory, Sqlite)
+CASES = [(engine, one) for engine in ENGINES for one in exercises_of(engine.is_shared)]
 
 
 @pytest.mark.parametrize(("engine", "one"), CASES, ids=[f"{e.__name__}-{x.__name__}" for e, x in CASES])
@@ -52,15 +65,21 @@ def test_the_engine_keeps_the_promise(engine: type[Memory] | type[Sqlite], one: 
     one(disk)
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("one", exercises_of(True), ids=lambda one: one.__name__)
+def test_postgresql_keeps_the_promise(one: Exercise, database_url: str) -> None:
+    one(Postgres(database_url))
+
+
 def test_no_exercise_is_missing() -> None:
-    assert len(EXERCISES) == 23
-    assert len({one.__name__ for one in EXERCISES}) == 23
+    assert (len(EXERCISES), len(SHARED)) == (23, 10)
+    assert len({one.__name__ for one in exercises_of(True)}) == 33
 
 
 def test_every_method_of_the_contract_is_exercised() -> None:
     text = Path(__file__).with_name("exercise.py").read_text("utf-8")
     methods = {name for kind in (contract.Store, contract.Reading) for name in vars(kind) if name[0] != "_"}
-    assert {name for name in methods if f".{name}" not in text} == {"durability", "is_shared"}
+    assert {name for name in methods if f".{name}" not in text} == {"durability"}
 
 
 def test_hashes_are_numbered_in_the_order_they_become_complete() -> None:
