@@ -248,6 +248,21 @@ def _find_passphrase(path: Path, purpose: str) -> Path:
     )
 
 
+def read_credential(name: str) -> str | None:
+    """Return the one line of the systemd credential `name`, None where there is none of that name.
+
+    KeyFileError when others may read or change it, or when it is not one printable ASCII line.
+    """
+    folder = os.environ.get(CREDENTIALS_VARIABLE)
+    path = Path(folder or "") / name
+    if not folder or not os.path.lexists(path):
+        return None
+    line = _read_secret(path, f"credential {name}").removesuffix(b"\n")
+    if not line or not line.isascii() or not line.decode("ascii").isprintable():
+        raise KeyFileError(f"the credential file {path} must hold one line of printable ASCII characters")
+    return line.decode("ascii")
+
+
 def _read_passphrase(path: Path, purpose: str) -> bytes:
     content = _read_secret(path, f"passphrase of the {purpose} key")
     passphrase = content.removesuffix(b"\n")

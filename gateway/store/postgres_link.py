@@ -134,6 +134,11 @@ class Link:
             self._doubts.append(f"{notice.sqlstate} {notice.message_primary}")
 
     @property
+    def db(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """Return the connection itself, for who hears notices on it."""
+        return self._db
+
+    @property
     def pid(self) -> int:
         """Return the server's process, as told at the connection's beginning."""
         return self._db.info.backend_pid

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import keys.files
-from keys.files import KeyFileError, copy_key, load_key, new_key, passphrase_path, write_key
+from keys.files import KeyFileError, copy_key, load_key, new_key, passphrase_path, read_credential, write_key
 from keys.signing import SigningKey
 
 SEED = bytes(range(32))
@@ -503,3 +503,20 @@ def test_a_copy_replaces_neither_a_key_nor_the_passphrase_of_another(tmp_path: P
         copy_key(source, target)
     (tmp_path / "c.key").rename(target)
     assert load_key(target, purpose="log").did == other.did
+
+
+def test_a_credential_is_one_line_that_nobody_else_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_credential("database.pass") is None, "no credentials at all"
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert read_credential("database.pass") is None, "none of this name"
+    file = tmp_path / "database.pass"
+    file.write_bytes(b"s3cret\n")
+    file.chmod(0o440)  # as systemd hands it over
+    assert read_credential("database.pass") == "s3cret"
+    for content, mode in ((b"s3cret\n", 0o444), (b"", 0o400), (b"two\nlines\n", 0o400), ("é".encode(), 0o400)):
+        file.chmod(0o600)
+        file.write_bytes(content)
+        file.chmod(mode)
+        with pytest.raises(KeyFileError) as error:
+            read_credential("database.pass")
+        assert "s3cret" not in str(error.value)
