@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, LiteralString
 
@@ -31,35 +31,21 @@ from gateway.store import postgres_text as text
 from gateway.store.contract import Loaded, Locked, StoredBatch, StoredCheckpoint, StoredHead, Upkeep
 from gateway.store.postgres_fit import REPLICATED, greet
 from gateway.store.postgres_link import BEGIN, Link, Lost, Statement, parameters_of, plain
+from gateway.store.postgres_listen import Listener, channel_of
 from gateway.store.postgres_reader import Reads
 from gateway.store.postgres_schema import check_version, create, ledger_of
 
-__all__ = ["PostgresStore", "channel_of", "create"]
-CHANNEL = "tallystick"
+__all__ = ["PostgresStore", "create"]
 JOURNAL_BATCHES = 1_024  # kept for nodes that follow
 UNSIGNED_BATCHES = 1_024  # looked through for signatures that are not kept
 BATCHES_PER_READ = 64  # of `news`, and of what is read while the head is taken
 CHASES = 4  # times that others are caught up with before the head is taken
 RECORDS_PER_READ = 4_096
-_RECORDS: LiteralString = (
-    "SELECT key, value FROM tallystick.record WHERE ledger = %s AND key >= %s AND key < %s AND key > %s"
-    " ORDER BY key LIMIT %s"
-)
-_UNSIGNED: LiteralString = (
-    "SELECT first_seq, size, root, NULL FROM (SELECT ledger, first_seq, size, root FROM tallystick.batch"
-    " WHERE ledger = %s ORDER BY size DESC LIMIT %s) b WHERE NOT EXISTS"
-    " (SELECT FROM tallystick.signed s WHERE s.ledger = b.ledger AND s.size = b.size) ORDER BY size"
-)
 END_VIEW = plain("COMMIT")  # it wrote nothing; after a ROLLBACK psycopg forgets what it prepared in the same round trip
 _SNAPSHOT = (
     plain("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
     plain("SET LOCAL idle_in_transaction_session_timeout = 0"),  # a start may take long, and locks nothing
 )
-
-
-def channel_of(ledger: int) -> str:
-    """Return the channel on which a batch of the ledger is told."""
-    return f"{CHANNEL}_{ledger}"
 
 
 class PostgresStore(Reads):
@@ -75,6 +61,7 @@ class PostgresStore(Reads):
         self._url, self._origin, self._manner = url, origin, manner
         self._node = node or socket.gethostname()
         self._link: Link | None = None
+        self._listener: Listener | None = None
         self._name = ""  # of the session, which no other has
         self._is_loaded = False
         self._is_opening = False  # from `load` to the first batch, which may change the manner
@@ -145,13 +132,13 @@ class PostgresStore(Reads):
         return Loaded(head, row[0], self.unsigned())
 
     def unsigned(self) -> tuple[StoredCheckpoint, ...]:
-        rows = self._rows(_UNSIGNED, (UNSIGNED_BATCHES,))
+        rows = self._rows(text.UNSIGNED, (UNSIGNED_BATCHES,))
         return tuple(StoredCheckpoint(*row) for row in rows)
 
     def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for prefix in sorted(prefixes):
             end, last = prefix[:-1] + chr(ord(prefix[-1]) + 1), ""
-            while rows := self._rows(_RECORDS, (prefix, end, last, RECORDS_PER_READ)):
+            while rows := self._rows(text.RECORDS, (prefix, end, last, RECORDS_PER_READ)):
                 yield from rows
                 last = rows[-1][0]
 
@@ -244,6 +231,12 @@ class PostgresStore(Reads):
             link.roll_back()  # the view of `load`
         return tuple(self._after(seen, is_moved=False))
 
+    def listen(self, hint: Callable[[], None]) -> None:
+        self._listener = Listener(self._url, self._origin, hint, self._pid)
+
+    def _pid(self) -> int:
+        return 0 if self._link is None or self._link.is_closed else self._link.pid
+
     def confirm(self) -> None:
         self._confirmed(self._idle())
 
@@ -294,6 +287,8 @@ class PostgresStore(Reads):
         return forgotten
 
     def close(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
         self._drop()
 
 

@@ -32,6 +32,15 @@ SELECT b.size, b.first_seq, b.root, b.time_ms, b.epoch, b.batch_id, b.hashes, j.
 FROM tallystick.batch b LEFT JOIN tallystick.journal j USING (ledger, size)
 WHERE b.ledger = %b AND b.size >= %b ORDER BY b.size LIMIT %b
 """
+RECORDS: LiteralString = (
+    "SELECT key, value FROM tallystick.record WHERE ledger = %s AND key >= %s AND key < %s AND key > %s"
+    " ORDER BY key LIMIT %s"
+)
+UNSIGNED: LiteralString = (
+    "SELECT first_seq, size, root, NULL FROM (SELECT ledger, first_seq, size, root FROM tallystick.batch"
+    " WHERE ledger = %s ORDER BY size DESC LIMIT %s) b WHERE NOT EXISTS"
+    " (SELECT FROM tallystick.signed s WHERE s.ledger = b.ledger AND s.size = b.size) ORDER BY size"
+)
 _KEEP_SIGNED: LiteralString = "SELECT tallystick.keep_signed(%b::integer, %b::bigint[], %b::bytea[], %b::bytea[])"
 _CHANGE: LiteralString = (
     "SELECT tallystick.change_records(%b::integer, %b::text[], %b::bytea[], %b::bigint[], %b::text[])"
