@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import enum
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.pg.frames import Frames, ends_request, is_begin, is_commit, is_committed
 
 CHUNK_BYTES = 65_536
+
+
+def _nothing() -> None:
+    pass
 
 
 class Fault(enum.Enum):
@@ -53,6 +57,7 @@ class Proxy:
         self.struck = threading.Event()
         self._fault: Fault | None = None
         self._about = b""
+        self._then: Callable[[], object] = _nothing
         self._is_frozen = False
         self._wires: set[Wire] = set()
         self._loop = asyncio.new_event_loop()
@@ -73,10 +78,14 @@ class Proxy:
         self._thread.join(10)
         self._loop.close()
 
-    def strike(self, fault: Fault, about: bytes = b"") -> threading.Event:
-        """Let the fault happen to the next COMMIT of a transaction that sent these bytes; the event says it did."""
+    def strike(self, fault: Fault, about: bytes = b"", then: Callable[[], object] | None = None) -> threading.Event:
+        """Let the fault happen to the next COMMIT of a transaction that sent these bytes; the event says it did.
+
+        `then` is called at that moment, before anything of the fault can be seen by the client; it must not block.
+        """
         self.struck.clear()
-        self._fault, self._about = fault, about
+        self._about, self._then = about, then or _nothing
+        self._fault = fault
         return self.struck
 
     def freeze(self) -> None:
@@ -171,6 +180,7 @@ class Proxy:
 
     def _lose(self, wire: Wire) -> None:
         """Do to a wire what its fate says: the client learns nothing any more."""
+        self._then()
         self.struck.set()
         wire.is_silent = True
         if wire.fate is not Fault.SWALLOW_ACK:
