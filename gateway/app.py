@@ -97,6 +97,8 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "abandoned": ("abandoned", "Answers whose client no longer waited."),
     "forgotten": ("forgotten", "Records that were due to be forgotten, and were."),
     "shared_sessions": ("shared_sessions", "Sessions that were seen to be used by two processes."),
+    "followed": ("followed", "Batches of other nodes that this one followed."),
+    "stalls": ("stalls", "Times that the store did not answer for five seconds."),
 }
 PARKED_FIGURES: Mapping[str, str] = {
     "parked": "Claims that were kept waiting.",
