@@ -23,9 +23,9 @@ class Stage:
     `urls` are the addresses of the database, one for each node.
     """
 
-    def __init__(self, folder: Path, password_file: Path, urls: Sequence[str], *, durability: str = "local") -> None:
+    def __init__(self, folder: Path, urls: Sequence[str], *, durability: str = "local") -> None:
         self.folder = folder
-        self.ledger = Ledger(folder, password_file, durability=durability)
+        self.ledger = Ledger(folder, durability=durability)
         self.crowd = Crowd(self.ledger)
         self._urls = urls
 

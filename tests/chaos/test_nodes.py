@@ -28,7 +28,7 @@ async def staged(folder: Path, stack: AsyncExitStack) -> tuple[Stage, list[Proxy
     database = stack.enter_context(fresh_database()).rpartition("/")[2]
     server = shared_server()
     wires, urls = wired(server, database, NODES, stack)
-    stage = Stage(folder, server.yard.path / "pgpass", urls)
+    stage = Stage(folder, urls)
     await stack.enter_async_context(stage)
     return stage, wires
 

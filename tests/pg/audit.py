@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tests.chaos.size import size
 from tests.pg.crowd import Answered, Crowd, Member
 from verifier.entries import Leaf, parse_leaf
 from verifier.merkle import leaf_hash
@@ -13,7 +14,7 @@ from verifier.note import encode_note
 from verifier.replay.source import open_source
 from verifier.replay.tree import Tree
 
-REPLAYS_MAX = 400  # answers that are asked for again
+REPLAYS_MAX = size(100, 2_000)  # answers that are asked for again
 
 
 async def audit(crowd: Crowd, folder: Path) -> list[Leaf]:
@@ -38,12 +39,17 @@ async def audit(crowd: Crowd, folder: Path) -> list[Leaf]:
 
 async def check_replays(crowd: Crowd) -> None:
     """The same request again gets the same bytes again, from whichever node."""
-    step = max(1, len(crowd.answers) // REPLAYS_MAX)
-    for number in {answer.number for answer in crowd.answers}:
+    asked = crowd.answers[:: max(1, len(crowd.answers) // REPLAYS_MAX)]
+
+    async def check(number: int) -> None:
         async with Member(crowd, number) as member:
-            for answer in [one for one in crowd.answers[::step] if one.number == number]:
+            for answer in [one for one in asked if one.number == number]:
                 again = await member.put(answer.action, answer.members, answer.key)
                 assert (again.status, again.body) == (answer.status, answer.body), (answer.receipt.seq, answer.action)
+
+    async with asyncio.TaskGroup() as group:
+        for number in {answer.number for answer in asked}:
+            group.create_task(check(number))
 
 
 def check_answers(answers: Sequence[Answered], texts: Sequence[bytes]) -> None:
@@ -59,10 +65,10 @@ def check_tree(answers: Sequence[Answered], texts: Sequence[bytes]) -> None:
     for answer in answers:
         shown.setdefault(answer.receipt.checkpoint.size, set()).add(answer.receipt.checkpoint.root)
     tree = Tree()
-    for size, text in enumerate(texts, start=1):
+    for count, text in enumerate(texts, start=1):
         tree.append(leaf_hash(text))
-        if size in shown:
-            assert shown.pop(size) == {tree.root()}, f"two histories at size {size}"
+        if count in shown:
+            assert shown.pop(count) == {tree.root()}, f"two histories at size {count}"
     assert not shown, "a checkpoint is beyond the ledger's end"
 
 

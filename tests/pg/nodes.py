@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -11,12 +13,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gateway.__main__ import main as tallystick
 from gateway.client.profile import Address, Profile
 from keys.signing import SigningKey
 from tests.pg.server import free_port
+from verifier.__main__ import main as tallystick_verify
 from verifier.keyring import open_keyring
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,13 +36,12 @@ FOUNDERS = ("root",)
 class Node:
     """A gateway in a process of its own."""
 
-    def __init__(self, folder: Path, url: str, password_file: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         """`url` is that of the ledger's database as this node sees it."""
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder.with_suffix(".log")
-        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PGPASSFILE": str(password_file)}
         self._process: subprocess.Popen[bytes] | None = None
         self.set(store=url, listenPort=self.port, metricsPort=0)
 
@@ -57,7 +60,7 @@ class Node:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gateway", "serve", "--data", str(self.folder)],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment,
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
 
     def until(self, is_reached: Callable[[], bool], seconds: float = READY_SECONDS_MAX) -> None:
@@ -118,9 +121,8 @@ class Node:
 class Ledger:
     """A ledger and its nodes. The first node is its founder; `add_node` copies what a node needs from it."""
 
-    def __init__(self, folder: Path, password_file: Path, *, durability: str) -> None:
+    def __init__(self, folder: Path, *, durability: str) -> None:
         self._folder = folder
-        self._password_file = password_file
         self.durability = durability
         self.nodes: list[Node] = []
 
@@ -131,8 +133,8 @@ class Ledger:
     def found(self, url: str, **parameters: int) -> None:
         """`tallystick init` in an empty database."""
         chosen = [part for name, n in (PARAMETERS | parameters).items() for part in ("--parameter", f"{name}={n}")]
-        self._run(
-            "gateway", "init", "--data", str(self.founder), "--origin", ORIGIN, "--dev", "--authority", AUTHORITY,
+        _run(
+            tallystick, "init", "--data", str(self.founder), "--origin", ORIGIN, "--dev", "--authority", AUTHORITY,
             "--metrics-port", "0", "--store", url, "--durability", self.durability, *chosen,
         )  # fmt: skip
 
@@ -140,7 +142,7 @@ class Ledger:
         """Return one more node, not yet started; `url` is the database as it sees it."""
         folder = self._folder / f"node{len(self.nodes) + 1}"
         shutil.copytree(self.founder, folder, ignore=shutil.ignore_patterns(*FOUNDERS))
-        node = Node(folder, url, self._password_file)
+        node = Node(folder, url)
         self.nodes.append(node)
         return node
 
@@ -156,27 +158,18 @@ class Ledger:
 
     def export(self, out: Path) -> Path:
         """Export the ledger through the founder's folder, no gateway needed."""
-        self._run("gateway", "ledger", "export", "--data", str(self.founder), "--out", str(out))
+        _run(tallystick, "ledger", "export", "--data", str(self.founder), "--out", str(out))
         return out
 
     def verify(self, export: Path, checkpoint: Path) -> dict[str, object]:
         """Let the real verifier judge an export, which must reach a checkpoint; its report."""
         public = self.founder / "public"
-        said = self._run(
-            "verifier", "ledger", str(export), "--root", self.root_vkey(), "--keys", str(public / "keys.note"),
-            "--policy", str(public / "policy.txt"), "--checkpoint", str(checkpoint), "--json",
+        said = _run(
+            tallystick_verify, "ledger", str(export), "--root", self.root_vkey(), "--keys", str(public / "keys.note"),
+            "--policy", str(public / "policy.txt"), "--checkpoint", str(checkpoint), "--jobs", "1", "--json",
         )  # fmt: skip
         report: dict[str, object] = json.loads(said)
         return report
-
-    def _run(self, module: str, *arguments: str) -> str:
-        """Run a program of ours to its end; what it said. One that fails raises with that."""
-        result = subprocess.run(
-            [sys.executable, "-m", module, *arguments], cwd=ROOT, capture_output=True, text=True, check=False,
-            env={**os.environ, "PGPASSFILE": str(self._password_file)}, timeout=600,
-        )  # fmt: skip
-        assert result.returncode == 0, f"{arguments}\n{result.stdout}\n{result.stderr}"
-        return result.stdout
 
     def close(self) -> None:
         """Stop every node; one that does not stop by itself is killed."""
@@ -185,3 +178,12 @@ class Ledger:
                 node.stop()
             except subprocess.TimeoutExpired:
                 node.kill()
+
+
+def _run(program: Callable[[Sequence[str]], int], *arguments: str) -> str:
+    """Run a program of ours to its end, without a process of its own; what it said. It must end with 0."""
+    said, complained = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+        status = program(arguments)
+    assert status == 0, f"{arguments}\n{said.getvalue()}\n{complained.getvalue()}"
+    return said.getvalue()

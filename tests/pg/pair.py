@@ -6,7 +6,7 @@ A scene kills, promotes and brings back; after `promote` the names `primary` and
 
 from __future__ import annotations
 
-from tests.pg.server import Server, open_yard, programs
+from tests.pg.server import Server, open_yard, password, programs
 
 SLOT = "s1"
 STANDBYS = f"ANY 1 ({SLOT})"
@@ -56,9 +56,8 @@ class Pair:
 
     def _add_helpers(self) -> None:
         """The roles that follow and rewind, and the place in the log that is kept for the stand-by."""
-        password = self.yard.environment["PGPASSWORD"]
-        self.primary.sql(f"create role repl login replication password '{password}'")
-        self.primary.sql(f"create role rewind login password '{password}'")
+        self.primary.sql(f"create role repl login replication password '{password()}'")
+        self.primary.sql(f"create role rewind login password '{password()}'")
         for call in _REWIND_CALLS:
             self.primary.sql(f"grant execute on function pg_catalog.{call} to rewind")
         self._keep_place()

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # ships no types
 import psycopg
 
-from tests.pg.server import ROLE, free_port, open_yard, programs
+from tests.pg.server import ROLE, free_port, open_yard, password, programs
 from tests.pg.yard import Account, Yard, YardFailed, is_reachable_for_nobody, kill, stop
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,7 +105,7 @@ class Cluster:
         self.members[name].process = self.yard.spawn(name, HA / "bin/python", program, settings)
 
     def _settings(self, member: Member) -> dict[str, object]:
-        here, password = f"127.0.0.1:{member.port}", self.yard.environment["PGPASSWORD"]
+        here = f"127.0.0.1:{member.port}"
         rest = f"127.0.0.1:{member.rest}"
         return {
             "scope": "tally",
@@ -122,7 +122,7 @@ class Cluster:
                 "data_dir": str(self.yard.path / member.name),
                 "bin_dir": str(programs()),
                 "pgpass": str(self.yard.path / f"pgpass.{member.name}"),
-                "authentication": {role: {"username": user, "password": password} for role, user in USERS.items()},
+                "authentication": {role: {"username": user, "password": password()} for role, user in USERS.items()},
                 "pg_hba": [f"host {what} all 127.0.0.1/32 scram-sha-256" for what in ("all", "replication")],
                 "parameters": {
                     "unix_socket_directories": "",
@@ -192,7 +192,7 @@ class Cluster:
 
     def dsn(self, member: Member, database: str = "postgres", **options: str) -> str:
         words = {"host": "127.0.0.1", "port": str(member.port), "dbname": database, "user": "postgres"}
-        words |= {"password": self.yard.environment["PGPASSWORD"], "connect_timeout": "2"} | options
+        words |= {"password": password(), "connect_timeout": "2"} | options
         return psycopg.conninfo.make_conninfo(**words)
 
     def sql(self, text: str, database: str = "postgres") -> list[tuple[object, ...]]:
@@ -202,8 +202,7 @@ class Cluster:
             return cursor.fetchall() if cursor.description else []
 
     def _add_role(self) -> None:
-        password = self.yard.environment["PGPASSWORD"]
-        self.sql(f"create role {ROLE} login password '{password}' in role pg_monitor")
+        self.sql(f"create role {ROLE} login password '{password()}' in role pg_monitor")
 
     def add_database(self, name: str) -> str:
         """Make an empty database, and return an address of all members; libpq takes the one that can be written to."""

