@@ -13,7 +13,7 @@ import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,14 +45,15 @@ from gateway.initialise import ENROLLER_FILE, LOOPBACK
 from gateway.keyroom import PUBLIC, KeyFolder, PublicFolder, load_signer, warn_of_unpublished
 from gateway.ledger.parking import Parking
 from gateway.ledger.sequencer import Sequencer
+from gateway.news import News
 from gateway.retention import Retained
 from gateway.ruleroom import engine_for, engine_name
 from gateway.rules.engine import Engine
 from gateway.selfaudit import audit_itself, check_mark
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
-from gateway.store.contract import Store
-from gateway.stores import open_reader, open_store
+from gateway.store.contract import Reading
+from gateway.stores import LedgerReader, open_reader, open_store
 from gateway.web.connection import Server
 from gateway.web.handlers import routes
 from gateway.web.house import JSON, TEXT, House, answer_fields
@@ -63,7 +64,7 @@ from gateway.web.reads import Shelf as LiveShelf
 from gateway.web.reports import is_disputed, log_dispute
 from gateway.web.routes import Door
 from gateway.web.scenes import Scenes
-from gateway.witnessing import Watch, begin_witnessing, load_witnesses, open_watch, show_witnesses
+from gateway.witnessing import Duty, Watch, begin_witnessing, load_witnesses, open_watch, show_witnesses
 from keys.files import CUSTODY, load_key
 from keys.signing import SigningKey
 from verifier.entries import LEAF_BYTES_LARGEST, RULES_VERSION, Leaf, parse_leaf
@@ -96,6 +97,8 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "recoveries": ("recoveries", "Times the ledger was opened again after a commit of unknown outcome."),
     "abandoned": ("abandoned", "Answers whose client no longer waited."),
     "forgotten": ("forgotten", "Records that were due to be forgotten, and were."),
+    "followed": ("followed_batches", "Batches of other nodes that this one followed."),
+    "stalls": ("store_stalls", "Times a commit did not return for seconds, so that nothing new was begun."),
     "shared_sessions": ("shared_sessions", "Sessions that were seen to be used by two processes."),
     "followed": ("followed", "Batches of other nodes that this one followed."),
     "stalls": ("stalls", "Times that the store did not answer for five seconds."),
@@ -136,6 +139,7 @@ class Gateway:
     door: Door
     metrics: Metrics
     drain: Drain
+    durability: str
     url: str = ""
     metrics_url: str = ""
 
@@ -217,44 +221,50 @@ async def running(
     async with AsyncExitStack() as stack:
         store = open_store(folder, settings, engine_name())
         stack.callback(store.close)
-        ledger = open_ledger(store)
-        signer = signer_of(folder, ledger, store)
-        public = PublicFolder(folder, ledger.root, ledger.origin, ledger.genesis)
-        sequencer = Sequencer(
-            store,
-            signer,
-            clock,
-            ledger.parameters,
-            origin=ledger.origin,
-            genesis=ledger.genesis,
-            is_clock_accepted=is_clock_accepted,
-            parking=Parking(max(1, settings.connections_max // 2)),
-            evaluate=engine_for(store),
-        )
-        witnesses = load_witnesses(folder, ledger, public.document)
-        watch = await open_watch(
-            stack, witnesses, settings, store, signer, public.document, clock, is_clock_accepted=is_clock_accepted
-        )
+        with closing(open_reader(folder, settings)) as reader:
+            ledger = open_ledger(reader)
+            signer = signer_of(folder, ledger, reader)
+            public = PublicFolder(folder, ledger.root, ledger.origin, ledger.genesis)
+            keys = KeyFolder(folder, signer)
+            sequencer = Sequencer(
+                store,
+                signer,
+                clock,
+                ledger.parameters,
+                origin=ledger.origin,
+                genesis=ledger.genesis,
+                is_clock_accepted=is_clock_accepted,
+                parking=Parking(max(1, settings.connections_max // 2)),
+                evaluate=engine_for(reader),
+                follow_ms=settings.follow_ms,
+                has_key=keys.has,
+            )
+            witnesses = load_witnesses(folder, ledger, public.document)
+            watch = await open_watch(
+                stack, witnesses, settings, reader, signer, public.document, clock, is_clock_accepted=is_clock_accepted
+            )
         await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
         warn_of_unpublished(public.document, signer.lines, folder)
         reads = ReadThread(lambda: open_reader(folder, settings))
         stack.push_async_callback(reads.close)
-        await begin_witnessing(stack, watch, settings, ledger, sequencer, signer, reads, clock)
-        house = _house(folder, settings, ledger, sequencer, signer, public, watch, reads, drain)
+        duty = Duty(stack.enter_context(closing(open_reader(folder, settings))), clock) if store.is_shared else None
+        await begin_witnessing(stack, watch, settings, ledger, sequencer, signer, reads, clock, duty)
+        news = News(sequencer, is_shared=store.is_shared)
+        house = _house(folder, settings, ledger, sequencer, news, signer, keys, public, watch, reads, drain)
         metrics = Metrics()
         show_witnesses(metrics, watch)
         door = Door(routes(house), clock=clock, metrics=metrics, handler_seconds=settings.handler_seconds)
-        gateway = Gateway(ledger, house, door, metrics, drain)
+        gateway = Gateway(ledger, house, door, metrics, drain, store.durability)
         await _open_doors(stack, gateway, settings)
         if settings.self_audit:
             audit_itself(stack, folder, sequencer, metrics)
         yield gateway
 
 
-def open_ledger(store: Store) -> Ledger:
-    """Return what entry 0 of the store says; StartError when there is none or it is not ours to read."""
-    entries = store.entries(0, 1)
+def open_ledger(reader: Reading) -> Ledger:
+    """Return what entry 0 of a store says; StartError when there is none or it is not ours to read."""
+    entries = reader.entries(0, 1)
     if not entries:
         raise StartError("the ledger has no entry 0, so it was never opened; make a new one with `tallystick init`")
     _check_rules(entries[0].leaf)
@@ -284,14 +294,14 @@ def _check_rules(opening: bytes) -> None:
         )
 
 
-def signer_of(folder: Path, ledger: Ledger, store: Store) -> Signer:
+def signer_of(folder: Path, ledger: Ledger, reader: LedgerReader) -> Signer:
     """Return the signer of this ledger's keys; StartError when one that is in force by its records is not there.
 
     That the records are true is found out when the ledger is opened; here they name what is missing.
     """
     signer = load_signer(folder, ledger.origin)
     try:
-        records = [decode_record(key, value) for key, value in store.records(("key/",))]
+        records = [decode_record(key, value) for key, value in reader.records(("key/",))]
     except Malformed:
         return signer
     signer.heed(record for record in records if isinstance(record, LedgerKey))
@@ -308,7 +318,9 @@ def _house(
     settings: Settings,
     ledger: Ledger,
     sequencer: Sequencer,
+    news: News,
     signer: Signer,
+    keys: KeyFolder,
     public: PublicFolder,
     watch: Watch,
     reads: ReadThread,
@@ -318,9 +330,9 @@ def _house(
     limiter = Buckets(
         rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic, policy="decisions"
     )
-    desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger), KeyFolder(folder, signer))
+    desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger), keys, news)
     custody = Custody(folder / CUSTODY)
-    bearer = BearerDoor(sequencer, ledger, desk, enroller=_enroller(folder, ledger), custody=custody)
+    bearer = BearerDoor(sequencer, ledger, desk, enroller=_enroller(folder, ledger), custody=custody, news=news)
     published = {path: (kind, public.form(name)) for path, (kind, name) in PUBLISHED.items()}
     published[POLICY_PATH] = (TEXT, watch.policy(public.form(POLICY_FORM)))
     shelf = LiveShelf(sequencer)
@@ -330,6 +342,7 @@ def _house(
         desk=desk,
         bearer=bearer,
         sequencer=sequencer,
+        news=news,
         signer=signer,
         clock=LogTime(sequencer),
         newest_witnessed=watch.newest,
@@ -417,8 +430,16 @@ async def _announce(drain: Drain, parking: Parking, delay_seconds: float) -> Non
 
 def _show_figures(gateway: Gateway) -> None:
     """Offer what the sequencer counts; read at each scrape, so deciding pays nothing for it."""
-    sequencer, metrics = gateway.house.sequencer, gateway.metrics
+    sequencer, metrics, durability = gateway.house.sequencer, gateway.metrics, gateway.durability
     metrics.gauge("ready", "1 while decisions are made.", lambda: float(sequencer.is_ready))
+    metrics.gauge("store_unfit", "1 while the database's settings, or a missing key, stop all decisions.",
+                  lambda: float(sequencer.unfit is not None))  # fmt: skip
+    metrics.gauge(
+        "store_stalled", "1 while a commit has not returned for seconds.", lambda: float(sequencer.is_stalled)
+    )
+    metrics.labelled_gauge("durability", "What a commit survives.", "durability", lambda: {durability: 1.0})
+    metrics.counter("news_looks", "Times that other nodes' entries were looked for because somebody was unknown.",
+                    lambda: gateway.house.news.looks)  # fmt: skip
     metrics.gauge("disputed", "1 when a second history was proven.", lambda: float(is_disputed(sequencer)))
     metrics.gauge("ledger_size", "Entries covered by the newest checkpoint.", lambda: sequencer.confirmed.size)
     metrics.gauge("queue_depth", "Requests that wait to be decided.", lambda: sequencer.queue_depth)

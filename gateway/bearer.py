@@ -16,7 +16,9 @@ Source: docs/protocol.md 30.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_idempotency_key
@@ -24,6 +26,7 @@ from gateway.core.authority import agent_fault, is_operator
 from gateway.core.intake import RawRequest, Rejection
 from gateway.core.state import ApiKey, agent_at, apikey_at
 from gateway.ledger.sequencer import Sequencer
+from gateway.news import News
 from gateway.service import Answered, Desk, Ledger, signed_here
 from keys.files import CUSTODY, KeyFileError, load_key
 from keys.signing import SigningKey
@@ -33,6 +36,7 @@ from verifier.request import parse_idempotency_key
 from verifier.wire import JsonObject, Malformed, encode_base64, encode_canonical
 
 ENROLMENT_MEMBERS = ("agent", "name", "proof")  # of agent.add; the rest is the gateway's to add
+T = TypeVar("T")
 _log = logging.getLogger("tallystick.bearer")
 
 
@@ -62,7 +66,7 @@ class BearerDoor:
     """Turns what a token asks for into a signed request, and lets the desk decide it."""
 
     def __init__(
-        self, sequencer: Sequencer, ledger: Ledger, desk: Desk, *, enroller: SigningKey, custody: Custody
+        self, sequencer: Sequencer, ledger: Ledger, desk: Desk, *, enroller: SigningKey, custody: Custody, news: News
     ) -> None:
         assert enroller.did == ledger.enroller, "entry 0 names the key that enrols"
         self._sequencer = sequencer
@@ -70,6 +74,13 @@ class BearerDoor:
         self._desk = desk
         self._enroller = enroller
         self._custody = custody
+        self._news = news
+
+    async def known(self, token: str, look: Callable[[str], T]) -> T:
+        """Return what `look` finds out about a token; where another node knows more, once that is known here, too."""
+        if kind_of(token) is None:
+            return look(token)
+        return await self._news.known(lambda: look(token), Rejection)
 
     async def decide(
         self, token: str, action: Action, members: JsonObject, *, idempotency_key: str | None, wait_ms: int
@@ -81,7 +92,7 @@ class BearerDoor:
         """
         if action.signer != "agent":
             raise Rejection("signature_missing", "an API key does only what agents do; this is asked with a signature")
-        key = self._custody.key(self.agent_of(token))
+        key = self._custody.key(await self.known(token, self.agent_of))
         if key is None:
             raise Rejection("token_invalid", "this gateway does not hold the key of the agent behind this API key")
         raw = self._signed(key, action, members, _bare(idempotency_key) or new_idempotency_key())
@@ -92,7 +103,7 @@ class BearerDoor:
 
         Asking again for the same pair gets the first answer, until the agent is removed.
         """
-        key = self.key_of(token)
+        key = await self.known(token, self.key_of)
         if key.agent is not None:
             raise Rejection("token_invalid", "this API key speaks for one agent; use one that was issued for enrolment")
         unknown = sorted(members.keys() - set(ENROLMENT_MEMBERS))

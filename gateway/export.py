@@ -25,7 +25,7 @@ from gateway.store.contract import Reading, node_count
 from gateway.store.sqlite import Reader
 from gateway.stores import LedgerReader
 from gateway.web.reads import bundle_bytes, tile_bytes
-from gateway.web.tiles import TILE_WIDTH, Tile, tiles_of
+from gateway.web.tiles import TILE_WIDTH, Tile, size_of, tiles_of
 from keys.files import sync_folder
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.entries import moment, parse_leaf
@@ -147,7 +147,7 @@ class TileFolder:
                 return extent
         pruned = self._pruned()
         for tile in tiles_of(extent.size):
-            if tile.is_full and self._end(tile) <= max(self._done, pruned if tile.level is None else 0):
+            if tile.is_full and size_of(tile) <= max(self._done, pruned if tile.level is None else 0):
                 continue
             self._put(reader, tile)
         self._write(Path(CHECKPOINT_FILE), extent.note)
@@ -165,11 +165,6 @@ class TileFolder:
                 path.unlink()
                 count += 1
         return count
-
-    @staticmethod
-    def _end(tile: Tile) -> int:
-        """Return how many entries the ledger has when the tile is whole."""
-        return (tile.start + tile.width) << 8 * (tile.level or 0)
 
     def _check_same(self, reader: Reading, held: Checkpoint, extent: Extent) -> None:
         """The directory must be an older state of this very ledger, or readers would see two histories."""
@@ -201,7 +196,7 @@ class TileFolder:
     def _drop_partial(self, old_size: int, size: int) -> None:
         """Remove partial tiles whose full one is in place; a reader of an older checkpoint takes the full one."""
         for tile in tiles_of(size):
-            if not tile.is_full or self._end(tile) <= old_size:
+            if not tile.is_full or size_of(tile) <= old_size:
                 continue
             folder = self._folder / f"{tile.path}.p"
             if self._is_there(folder.relative_to(self._folder)):

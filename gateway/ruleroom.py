@@ -7,16 +7,24 @@ Source: docs/protocol.md 39.8.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
 from gateway.core.state import RULES_KEY, RuleSet, decode_record
 from gateway.errors import StartError
 from gateway.rules.check import check
 from gateway.rules.engine import Engine, open_engine
 from gateway.rules.evaluate import INSTALL
-from gateway.store.contract import Store
 from verifier.wire import Malformed
 
 
-def engine_for(store: Store) -> Engine | None:
+class Records(Protocol):
+    """A ledger, as far as its records can be read."""
+
+    def records(self, prefixes: Sequence[str]) -> Iterator[tuple[str, bytes]]: ...
+
+
+def engine_for(store: Records) -> Engine | None:
     """Return what evaluates rules here, None without the extra `rules`. StartError: the set in force needs another."""
     engine, rule_set = open_engine(), _rules_in_force(store)
     if rule_set is None:
@@ -39,7 +47,7 @@ def engine_name() -> str | None:
     return None if engine is None else engine.name
 
 
-def _rules_in_force(store: Store) -> RuleSet | None:
+def _rules_in_force(store: Records) -> RuleSet | None:
     """Return the rule set by the ledger's records; whether these are true is found when the ledger is opened."""
     for key, value in store.records((RULES_KEY,)):
         try:

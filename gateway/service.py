@@ -41,6 +41,7 @@ from gateway.core.state import (
     rule_set_at,
     scheme_at,
     session_at,
+    ticket_at,
 )
 from gateway.core.terms import met_by
 from gateway.errors import Busy
@@ -49,6 +50,7 @@ from gateway.ledger.line import QUEUE_MAX, QUEUE_RESERVED, RESERVED_ACTIONS
 from gateway.ledger.live import Live
 from gateway.ledger.parking import Spot
 from gateway.ledger.sequencer import Refused, Sequencer
+from gateway.news import News
 from gateway.rules.check import check
 from gateway.rules.evaluate import INSTALL
 from keys.signing import SigningKey
@@ -240,9 +242,12 @@ class Desk:
         limiter: Limiter,
         first_use: FirstUse | None,
         keys: KeyRoom | None = None,
+        news: News | None = None,
     ) -> None:
-        """`keys` is asked before a key is announced; None: whoever decides must be able to sign with any."""
+        """`keys` is asked before a key is announced; None: whoever decides must be able to sign with any. `news` is
+        asked before anybody counts as unknown; None: nobody else writes."""
         self._keys = keys
+        self._news = news or News(sequencer, is_shared=False)
         self._sequencer = sequencer
         self._ledger = ledger
         self._allowance = Allowance(limiter)
@@ -257,14 +262,14 @@ class Desk:
         that still waits for its turn then leaves nothing behind.
         """
         request = self._verified(raw, action)
-        account = self._account(request) or await self._enrol(request)
+        account = self._account(request) or await self._account_elsewhere(request) or await self._enrol(request)
         taken = self._allowance.take(request, account.payer, request_cost(self._sequencer.view, request))
         request = with_approvals(request)
         if request.action.startswith("key."):
             self._check_key(request)
         if request.action == "rules.load":
-            self._check_rules(request)
-        spot = None if taken.is_copy or not action.is_held else self._spot(request, wait_ms)
+            await self._check_rules(request)
+        spot = None if taken.is_copy or not action.is_held else await self._place(request, wait_ms)
         if spot is not None:
             await self._sequencer.parking.wait(self._sequencer.view, spot)
         weight = self._shares.enter(self._sequencer.view, account.operator, request)
@@ -274,6 +279,16 @@ class Desk:
             self._shares.leave(account.operator, weight)
         policy, left = self._left(request.keyid, taken) if account.is_trial else ("decisions", taken.left)
         return _answered(answer, request.keyid, spot, policy, left)
+
+    async def _account_elsewhere(self, request: SignedRequest) -> Account | None:
+        """Return on whose account a request goes, if another node let its sender in a moment ago."""
+        return self._account(request) if await self._news.catch_up() else None
+
+    async def _place(self, request: SignedRequest, wait_ms: int) -> Spot | None:
+        """Return where a claim waits; its ticket may be of another node's line, which is the same one."""
+        if wait_ms and ticket_at(self._sequencer.view, request.text("ticketId")) is None:
+            await self._news.catch_up()
+        return self._spot(request, wait_ms)
 
     def _spot(self, request: SignedRequest, wait_ms: int) -> Spot | None:
         """Return where a claim waits for its turn, if it may; a signature must still count when it is decided."""
@@ -313,11 +328,13 @@ class Desk:
         if stated.verb == "announce" and self._keys is not None and not self._keys.has(stated.purpose, stated.key):
             raise Rejection("key_unready", f"keys/ has no private {stated.purpose} key of {stated.key.vkey}")
 
-    def _check_rules(self, request: SignedRequest) -> None:
+    async def _check_rules(self, request: SignedRequest) -> None:
         """Raise Rejection unless the text is a rule set, and there is an engine that can evaluate it.
 
         Asked of operators only, whoever else the core refuses: to look through a set costs a tenth of a second.
         """
+        if not is_operator(self._sequencer.view, request.actor):
+            await self._news.catch_up()  # what is not checked here must be refused by the core
         if not is_operator(self._sequencer.view, request.actor):
             return
         if self._sequencer.evaluator is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Protocol
 
 from gateway.config import SETTINGS_FILE, Settings, load_settings
@@ -39,6 +40,12 @@ class LedgerReader(Reading, Protocol):
     def counts(self) -> Mapping[str, int]:
         """Return figures of the store, by their names: batches, batchesSigned, signatures, bytes."""
 
+    def take_duty(self, name: str, holder: str, ms: int) -> bool:
+        """Take or keep for `ms` what one node of a ledger does at a time; False: another one does it. 0: give it back.
+
+        Only a hint: who was stopped for long goes on for a moment. Nothing may be wrong when two do it.
+        """
+
     def close(self) -> None:
         """Give the connection back."""
 
@@ -61,6 +68,10 @@ class FileReader(Reader):
         with closing(RawFile(self._path)) as file:
             return {**sizes, **file.counts()}
 
+    def take_duty(self, name: str, holder: str, ms: int) -> bool:
+        """A file has one gateway."""
+        return True
+
 
 def durability_of(settings: Settings) -> str:
     """Return the word for what a commit survives, as every entry will carry it."""
@@ -74,13 +85,7 @@ def open_store(folder: Path, settings: Settings, engine: str | None = None) -> S
     """
     if not settings.store:
         return SqliteStore(folder / LEDGER_FILE)
-    try:
-        store: Store = _ours("postgres").PostgresStore(
-            settings.store, origin_of(folder), durability=settings.durability, engine=engine
-        )
-        return store
-    except Busy as busy:
-        raise unreachable(settings.store, busy) from busy
+    return _postgres(settings, origin_of(folder), engine)
 
 
 def open_reader(folder: Path, settings: Settings | None = None) -> LedgerReader:
@@ -88,7 +93,7 @@ def open_reader(folder: Path, settings: Settings | None = None) -> LedgerReader:
     settings = settings or _settings_of(folder)
     if not settings.store:
         return FileReader(folder / LEDGER_FILE)
-    reader: LedgerReader = _ours("postgres_reader").PostgresReader(settings.store, origin_of(folder))
+    reader: LedgerReader = _ours("postgres_ledger").PostgresLedger(settings.store, origin_of(folder))
     return reader
 
 
@@ -97,12 +102,21 @@ def create_store(folder: Path, settings: Settings, origin: str) -> Store:
     if not settings.store:
         return SqliteStore(folder / LEDGER_FILE, may_create=True)
     try:
-        store: Store = _ours("postgres").PostgresStore(
-            settings.store, origin, durability=settings.durability, may_create=True
-        )
-        return store
+        _ours("postgres").create(settings.store, origin)
     except Busy as busy:
         raise unreachable(settings.store, busy) from busy
+    return _postgres(settings, origin, None)
+
+
+def _postgres(settings: Settings, origin: str, engine: str | None) -> Store:
+    store: Store = _ours("postgres").PostgresStore(
+        settings.store,
+        origin,
+        durability=settings.durability,
+        manner=f"{settings.durability} {engine or 'none'}",
+        node=f"{gethostname()}:{settings.listen_port}",
+    )
+    return store
 
 
 def origin_of(folder: Path) -> str:

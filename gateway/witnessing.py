@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -16,9 +17,10 @@ from pathlib import Path
 
 from gateway.clock import Clocks
 from gateway.config import Settings
-from gateway.errors import StartError
+from gateway.errors import Busy, StartError
+from gateway.export import cosigned_of
 from gateway.ledger.cosigned import WITNESSES_FILE, OwnKeys, Witnesses, open_own, open_witnesses, served_policy
-from gateway.ledger.history import Confirmed, kept_cosigned
+from gateway.ledger.history import Confirmed
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.tree import prove_consistency
 from gateway.ledger.witness import Pace, Witnessing
@@ -27,12 +29,12 @@ from gateway.ledger.witness_http import HttpWeb
 from gateway.ledger.witness_start import check_clock, check_sightings, look_around
 from gateway.service import Ledger
 from gateway.signer import Signer
-from gateway.store.contract import Store
+from gateway.stores import LedgerReader
 from gateway.web.metrics import Metrics
 from gateway.web.reads import ReadThread, root_at
 from verifier.did import encode_did
 from verifier.keyring import KeyDocument, Keyring, covers
-from verifier.note import VerifierKey
+from verifier.note import VerifierKey, encode_note
 from verifier.wire import TEXT_BYTES_MAX, Malformed
 
 WITNESS_FIGURES = {
@@ -40,6 +42,7 @@ WITNESS_FIGURES = {
     "alarm": "1 while a person has to look at a witness.",
     "success_seconds": "Log time at which a witness cosigned last, 0 if never.",
 }
+DUTY, DUTY_MS, DUTY_LOOK_SECONDS = "witness", 15_000, 4.0
 _log = logging.getLogger("tallystick.witness")
 
 
@@ -95,10 +98,10 @@ def with_published(own_keys: OwnKeys, document: KeyDocument) -> OwnKeys:
 
 
 async def open_watch(
-    stack: AsyncExitStack, witnesses: Witnesses | None, settings: Settings, store: Store, signer: Signer,
+    stack: AsyncExitStack, witnesses: Witnesses | None, settings: Settings, reader: LedgerReader, signer: Signer,
     document: KeyDocument, clock: Clocks, *, is_clock_accepted: bool,
 ) -> Watch:  # fmt: skip
-    """Ask the witnesses what they have seen of the ledger in `store`, before anything is written to it.
+    """Ask the witnesses what they have seen of the ledger, before anything is written to it.
 
     Fatal when one has seen more than is there, or the wall clock is not that of the witnesses.
     """
@@ -107,13 +110,13 @@ async def open_watch(
         return Watch()
     web = HttpWeb()
     stack.push_async_callback(web.close)
-    head = store.load().head
-    assert head is not None, "a ledger that was opened"
     own_keys = with_published(signer.own_keys, document)
     seen = await look_around(witnesses, signer.origin, web, own_keys, settings.witness_timeout_ms)
-    check_sightings(witnesses, seen, head.size, lambda size: root_at(store, size), settings.witness_required)
+    head = reader.head()  # afterwards: meanwhile another node may have written, and had it witnessed
+    assert head is not None, "a ledger that was opened"
+    check_sightings(witnesses, seen, head.size, lambda size: root_at(reader, size), settings.witness_required)
     shown = {one.witness.name: one.checkpoint for one in seen if one.checkpoint is not None}
-    kept = open_own(kept_cosigned(store) or b"", signer.origin, signer.own_keys)
+    kept = open_own(_kept(reader) or b"", signer.origin, signer.own_keys)
     known = [*shown.values(), *([] if kept is None else [kept])]
     check_clock(witnesses, known, clock.now_ms(), is_accepted=is_clock_accepted)
     return Watch(witnesses, web, {name: checkpoint.size for name, checkpoint in shown.items()})
@@ -121,9 +124,12 @@ async def open_watch(
 
 async def begin_witnessing(
     stack: AsyncExitStack, watch: Watch, settings: Settings, ledger: Ledger, sequencer: Sequencer, signer: Signer,
-    reads: ReadThread, clock: Clocks,
+    reads: ReadThread, clock: Clocks, duty: Duty | None,
 ) -> None:  # fmt: skip
-    """Begin to have checkpoints cosigned, where there are witnesses; leaving the stack ends it."""
+    """Begin to have checkpoints cosigned, where there are witnesses; leaving the stack ends it.
+
+    `duty` says whose turn it is, None: always ours.
+    """
     if watch.witnesses is None or watch.web is None:
         return
     pace = Pace(
@@ -135,9 +141,61 @@ async def begin_witnessing(
     watch.witnessing = Witnessing(
         sequencer, ledger.origin, watch.witnesses,
         web=watch.web, tree=tree_of(reads), clock=clock, pace=pace, own_keys=signer.own_keys,
+        **({} if duty is None else {"is_on_duty": duty.is_ours}),
     )  # fmt: skip
     await watch.witnessing.start(sequencer.cosigned, watch.sizes)
+    if duty is not None:
+        stack.push_async_callback(_end, asyncio.create_task(duty.run(watch.witnessing), name="duty"))
     stack.push_async_callback(_end, asyncio.create_task(watch.witnessing.run(), name="witnessing"))
+
+
+class Duty:
+    """Which node of a ledger has its checkpoints cosigned: whoever holds the duty, and asks for it again in time.
+
+    Two of them would only ask the witnesses twice. Who has it not takes over what the other one got.
+    """
+
+    def __init__(self, reader: LedgerReader, clock: Clocks) -> None:
+        self._reader, self._clock = reader, clock
+        self._holder = secrets.token_hex(8)
+        self._until_ms = 0
+
+    def is_ours(self) -> bool:
+        """Say whether it is this node's turn."""
+        return self._clock.boottime_ms() < self._until_ms
+
+    async def run(self, witnessing: Witnessing) -> None:
+        """Ask for it until cancelled, then give it back."""
+        try:
+            while True:
+                try:
+                    await self._look(witnessing)
+                except (Busy, Malformed) as error:
+                    _log.warning("who has checkpoints cosigned is not known now: %s", error)
+                await asyncio.sleep(DUTY_LOOK_SECONDS)
+        finally:
+            if self.is_ours():
+                self._until_ms = 0
+                with suppress(Busy):
+                    self._reader.take_duty(DUTY, self._holder, 0)
+
+    async def _look(self, witnessing: Witnessing) -> None:
+        begun_ms = self._clock.boottime_ms()
+        if await asyncio.to_thread(self._reader.take_duty, DUTY, self._holder, DUTY_MS):
+            if not self.is_ours():
+                _log.info("this node has the ledger's checkpoints cosigned")
+            self._until_ms = begun_ms + DUTY_MS
+            return
+        self._until_ms = 0
+        kept = await asyncio.to_thread(_kept, self._reader)
+        if kept is not None:
+            await witnessing.learn(kept)
+
+
+def _kept(reader: LedgerReader) -> bytes | None:
+    """Return the newest cosigned note that a gateway of this ledger kept."""
+    found = cosigned_of(reader)
+    return None if found is None else encode_note(found.note)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -89,13 +89,13 @@ async def reader_of(house: House, call: Call, *, is_signed: bool = False) -> Rea
     if house.ledger.is_public and not is_signed:
         return None
     token = bearer_token(call)
-    reader = await _signer_of(house, call) if token is None else _holder_of(house, token)
+    reader = await _signer_of(house, call) if token is None else await _holder_of(house, token)
     call.fields["actor"] = reader.did
     return reader
 
 
-def _holder_of(house: House, token: str) -> Reader:
-    key = house.bearer.reader_of(token)
+async def _holder_of(house: House, token: str) -> Reader:
+    key = await house.bearer.known(token, house.bearer.reader_of)
     return Reader(key.agent or "", "member", f"apikey {key.digest}")
 
 
@@ -104,7 +104,7 @@ async def _signer_of(house: House, call: Call) -> Reader:
     read = intake_read(raw_request(call, b""), origin=ledger.origin, authorities=ledger.authorities)
     call.fields["actor"] = read.keyid
     _check_window(house, read)
-    reader = _reader(house, read.keyid)
+    reader = await house.news.known(lambda: _reader(house, read.keyid), Refusable)
     await _check_anchor(house, read.anchor)
     return reader
 
@@ -118,7 +118,7 @@ def _check_window(house: House, read: SignedRead) -> None:
 
 async def _check_anchor(house: House, anchor: Anchor) -> None:
     """A reader that saw another history is told so, as a signer of a decision would be."""
-    if anchor.size <= house.sequencer.confirmed.size:
+    if await house.news.reached(anchor.size):
         ours = await house.reads.call(lambda reader: reader.batch_at(anchor.size))
         if ours is not None and ours.root == anchor.root:
             return

@@ -37,17 +37,18 @@ from gateway.web.pictures import (
     wait,
 )
 from gateway.web.prefer import preferred_wait_s
-from gateway.web.problem import Refusable
+from gateway.web.problem import STORE_ROWS, Refusable
 from gateway.web.reads import bundle_bytes, tile_bytes
 from gateway.web.reports import report
 from gateway.web.routes import Call, Handler, Route, plain
-from gateway.web.tiles import Tile, is_within, parse_tile_path
+from gateway.web.tiles import Tile, parse_tile_path, size_of
 from gateway.web.witnessed import consistency, witnessed
 from verifier.entries import body_bytes_max
 from verifier.wire import JsonObject, Malformed, decode_decimal, parse_json
 
 _REPLAYED = ("Idempotency-Replayed", "true")
 _ENROLMENT_BYTES_MAX = 1_024
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
 _SPEAKS_FOR_SOMEBODY = ("Signature", "Signature-Input", "Authorization")
 _NOBODY_ASKS = (
     "headers Signature-Input and Signature are both needed; or send the API key of an agent whose key this gateway "
@@ -195,7 +196,7 @@ async def tile(house: House, call: Call) -> Reply:
         raise Refusable("not_found", "Not the path of a tile.")
     if found.level is None:
         check_unlimited(house, await reader_of(house, call))
-    if not is_within(found, house.sequencer.confirmed.size):
+    if not await house.news.reached(size_of(found)):
         raise Refusable("not_found", "The ledger does not reach that far.")
     if house.is_denied(found):
         raise Refusable("bundle_pruned", "The ledger's retention policy says that these entries are not served.")
@@ -231,14 +232,26 @@ async def livez(call: Call) -> Reply:
 
 
 async def readyz(house: House, call: Call) -> Reply:
-    """Say whether decisions can be asked for: not while stopping, not after a Fatal."""
+    """Say whether decisions can be asked for: not while stopping, not after a Fatal, not while the store is unfit or
+    silent. Who asks on this machine is told what an operator has to change."""
     if house.is_draining():
         raise Refusable("draining", "This gateway is stopping.", {"Retry-After": "5"})
     if house.sequencer.damage:
         raise Damaged(house.sequencer.damage)
+    if house.sequencer.unfit is not None:
+        detail = house.sequencer.unfit.text if _is_from_here(call) else STORE_ROWS["store_unfit"]
+        raise Refusable("store_unfit", detail, {"Retry-After": "5"})
+    if house.sequencer.is_stalled:
+        raise Refusable("store_stalled", STORE_ROWS["store_stalled"], {"Retry-After": "5"})
     if not house.sequencer.is_ready:
         raise Refusable("recovering", "Decisions have stopped.", {"Retry-After": "5"})
     return plain(b"ready\n", TEXT)
+
+
+def _is_from_here(call: Call) -> bool:
+    """Say whether a request comes from this machine, and through no proxy on it."""
+    headers = call.request.headers
+    return call.request.remote in ("127.0.0.1", "::1") and not any(name in headers for name in _FORWARDED)
 
 
 async def file(content_type: str, newest: Callable[[], bytes], call: Call) -> Reply:

@@ -12,6 +12,7 @@ from gateway.core.waitview import Shelf
 from gateway.errors import Fatal
 from gateway.ledger.history import Confirmed, stored_receipt
 from gateway.ledger.sequencer import Sequencer
+from gateway.news import News
 from gateway.service import Desk, Ledger, Policy, WallClock
 from gateway.signer import Signer
 from gateway.web.connection import Fields
@@ -40,6 +41,7 @@ class House:
     desk: Desk
     bearer: BearerDoor
     sequencer: Sequencer
+    news: News
     signer: Signer
     clock: WallClock
     reads: ReadThread
@@ -64,9 +66,9 @@ class House:
 async def receipt_at(house: House, seq: int) -> bytes:
     """Return the receipt of an entry with its proof in the newest witnessed checkpoint, or while that does not reach it
     in the newest one; Refusable when there is none to give."""
+    if not await house.news.reached(seq + 1):
+        raise Refusable("not_found", f"The ledger has {house.sequencer.confirmed.size} entries so far.")
     confirmed, witnessed = house.sequencer.confirmed, house.newest_witnessed()
-    if seq >= confirmed.size:
-        raise Refusable("not_found", f"The ledger has {confirmed.size} entries so far.")
     at = confirmed if witnessed is None or seq >= witnessed.size else witnessed
     try:
         return await house.reads.call(

@@ -91,7 +91,7 @@ async def _respond(house: House, request: Request, spelling: Spelling, call: Cal
         if token is None:
             return _unauthorized(request, "Bearer")
         try:
-            caller = HttpCaller(house, token)
+            caller = HttpCaller(house, token, await house.bearer.known(token, house.bearer.agent_of))
         except Rejection:
             return _unauthorized(request, BEARER_CHALLENGE)
         tool, _, _ = find_call(request)
@@ -175,11 +175,10 @@ def _code(result: JsonObject) -> str:
 class HttpCaller:
     """The agent behind a token, for the length of one call (gateway/mcp/tools.py)."""
 
-    def __init__(self, house: House, token: str) -> None:
-        """Rejection when the token speaks for no agent."""
+    def __init__(self, house: House, token: str, did: str) -> None:
         self._house = house
         self._token = token
-        self.did = house.bearer.agent_of(token)
+        self.did = did
         self.ledger = house.ledger.origin
         self.look_s = LOOK_S
 

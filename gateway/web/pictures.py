@@ -118,6 +118,7 @@ async def approvals(house: House, call: Call) -> Reply:
         raise Refusable("query_malformed", "The query is empty, askId=A<seq>, of=<did:key> or by=<did:key>.")
     reader = await _admit(house, call)
     if name == "askId":
+        await house.news.reached(int(value[1:]) + 1)  # it is named after its entry
         found = ask_view(house.shelf, value, house.sequencer.time_ms)
         _check_own_ask(house, reader, found)
         return _now(house, await with_statements(house, found))

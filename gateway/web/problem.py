@@ -102,6 +102,14 @@ _RATE_USED_UP = (
     "This key's rate is used up. Wait, or name less: what much is held or waited for on costs more to ask for."
 )
 _DAMAGED = "Its own audit found {}, so it decides nothing until its operator has looked. Reads are still answered."
+# By the reason of a Busy: those that have a row of their own, and what is told of them. What an operator must change
+# is in the log and not said to strangers.
+STORE_ROWS: Mapping[str, str] = {
+    "store_unreachable": "The database is away, or fails over just now.",
+    "store_stalled": "An earlier batch waits for its stand-by; until it is safe, nothing new is begun.",
+    "store_unfit": "Its settings, or a missing key, stop all decisions until the operator has acted.",
+    "outcome_unknown": "The database did not say whether the batch with this request was written.",
+}
 _RETRY = "Nothing happened. Send it again after Retry-After, signed anew with the same Idempotency-Key."
 
 # fmt: off
@@ -171,6 +179,14 @@ _TABLE: tuple[Row, ...] = (
     Row("draining", 503, "The gateway is stopping", _RETRY, SAME),
     Row("timed_out", 503, "The answer was not ready in time",
         "It may have happened. Send it again with the same Idempotency-Key; you get the first answer.", SAME),
+    Row("store_unreachable", 503, "The gateway does not reach its database", _RETRY, SAME),
+    Row("store_stalled", 503, "The database has not confirmed what was written", _RETRY, SAME),
+    Row("store_unfit", 503, "The database would not keep what is promised",
+        "Nothing happened. Reads go on; tell the operator, and send it again later with the same Idempotency-Key.",
+        SAME),
+    Row("outcome_unknown", 503, "Nobody knows yet whether it happened",
+        "Send it again with the same Idempotency-Key: if it happened you get its answer, if not it is decided then.",
+        SAME),
     Row("recovering", 503, "The gateway is finding out what it last wrote",
         "It may have happened. Send it again with the same Idempotency-Key; you get the first answer.", SAME),
     Row("ledger_damaged", 503, "The gateway found its own ledger damaged",
@@ -198,7 +214,8 @@ def problem_of(error: BaseException) -> Problem:
             spent = {"RateLimit": f'"{error.policy}";r=0'} if error.policy else {}
             return Problem(ROWS["rate_limited"], _RATE_USED_UP, headers={**_retry(error.retry_after_s), **spent})
         case Busy():
-            return Problem(ROWS["busy"], error.reason, headers=_retry(error.retry_after_s))
+            row = ROWS[error.reason if error.reason in STORE_ROWS else "busy"]
+            return Problem(row, STORE_ROWS.get(error.reason, error.reason), headers=_retry(error.retry_after_s))
         case BodyTooLarge():
             return Problem(ROWS["body_too_large"], f"At most {BODY_BYTES_MAX} bytes are read.")
         case BodyTooSlow():

@@ -90,6 +90,6 @@ def _our_checkpoint(house: House, body: bytes) -> Checkpoint:
 
 async def _contradicts(house: House, found: Checkpoint) -> bool:
     """Say whether the (size, root) is not ours. What we signed we had committed, so a larger tree is not ours."""
-    if found.size > house.sequencer.confirmed.size:
+    if not await house.news.reached(found.size):  # Busy while that is not known: then nothing is concluded from it
         return is_contradiction(found, None)
     return is_contradiction(found, await house.reads.call(lambda reader: root_at(reader, found.size)))

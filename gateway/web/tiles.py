@@ -53,10 +53,9 @@ def parse_tile_path(path: str) -> Tile | None:
     return tile if is_known and tile.path == path else None
 
 
-def is_within(tile: Tile, size: int) -> bool:
-    """Return whether a ledger of `size` entries has every hash of the tile."""
-    hashes = size >> (8 * (tile.level or 0))
-    return tile.start + tile.width <= hashes
+def size_of(tile: Tile) -> int:
+    """Return how many entries a ledger has at least that has every hash of the tile."""
+    return (tile.start + tile.width) << (8 * (tile.level or 0))
 
 
 def node_positions(tile: Tile) -> list[tuple[int, int]]:

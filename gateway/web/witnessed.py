@@ -35,6 +35,7 @@ async def consistency(house: House, call: Call) -> Reply:
     The bytes are those of a request to a witness: `old`, hashes, an empty line, the newer checkpoint.
     """
     old, to = _sizes(call.query)
+    await house.news.reached(max(old, to or 0))
     found = await house.reads.call(lambda reader: _checkpoint(house, reader, old, to))
     if found is None or old > found.size:
         raise Refusable("not_found", "No checkpoint of that size was signed, or it is below `from`.")

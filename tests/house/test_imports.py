@@ -91,8 +91,9 @@ RULES = (
     rule("gateway.actions", 4),
     rule("gateway.ledger", 5, "orjson", also=("gateway.ledger",)),
     rule("gateway.ledger.witness_http", 5, "aiohttp", "yarl", also=("gateway.ledger",)),
-    rule("gateway.service", 5, "orjson", also=("gateway.ledger",)),
-    rule("gateway.bearer", 5, also=("gateway.ledger", "gateway.service")),
+    rule("gateway.news", 5, also=("gateway.ledger",)),
+    rule("gateway.service", 5, "orjson", also=("gateway.ledger", "gateway.news")),
+    rule("gateway.bearer", 5, also=("gateway.ledger", "gateway.news", "gateway.service")),
     # Both ends of MCP use it: the door of the gateway, and the bridge on a machine that has the client's packages only.
     rule("gateway.mcp", 5, also=("gateway.mcp",)),
     rule("gateway.web", 6, "aiohttp", "yarl", "orjson", "prometheus_client", also=("gateway.web",)),

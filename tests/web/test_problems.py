@@ -169,7 +169,7 @@ def test_only_what_may_be_accepted_later_as_it_is_may_be_sent_again() -> None:
     assert {code for code, row in ROWS.items() if row.retry == "same_request"} == {
         "body_incomplete", "body_too_slow", "rate_limited", "busy", "draining", "timed_out", "recovering",
         "ledger_damaged", "internal_error", "key_unready",
-        "rules_unready",
+        "rules_unready", "store_unreachable", "store_stalled", "store_unfit", "outcome_unknown",
     }  # fmt: skip
     assert {code for code, row in ROWS.items() if row.retry == "new_request"} == {"outside_window"}
     assert all(ROWS[row.name].retry == row.retry for row in TABLE if row.name in ROWS)

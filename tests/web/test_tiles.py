@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.web.tiles import Tile, bundle, is_within, node_positions, parse_tile_path, tiles_of
+from gateway.web.tiles import Tile, bundle, node_positions, parse_tile_path, size_of, tiles_of
 
 ONE_SPELLING = [
     ("tile/0/000", Tile(0, 0, 256)),
@@ -53,11 +53,11 @@ def test_a_ledger_of_70000_has_the_tiles_of_the_specification() -> None:
 def test_the_last_tile_is_as_wide_as_the_ledger_allows(size: int, widths: list[int]) -> None:
     assert [tile.width for tile in tiles_of(size) if tile.level == 0] == widths
     assert [tile.width for tile in tiles_of(size) if tile.level is None] == widths
-    assert all(is_within(tile, size) for tile in tiles_of(size))
-    assert not any(
-        is_within(tile, size - 1)
+    assert all(size_of(tile) <= size for tile in tiles_of(size))
+    assert all(
+        size_of(tile) == size
         for tile in tiles_of(size)
-        if tile.level == 0 and tile.width == widths[-1] and tile.index == len(widths) - 1
+        if not tile.level and tile.width == widths[-1] and tile.index == len(widths) - 1
     )
 
 
