@@ -20,20 +20,17 @@ Source: docs/architecture.md, store; gateway/store/contract.py.
 
 from __future__ import annotations
 
-import secrets
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, LiteralString
 
 from gateway.errors import Busy, HeadMoved, Unfit, Unknown
 from gateway.store import postgres_text as text
 from gateway.store.contract import Loaded, Locked, StoredBatch, StoredCheckpoint, StoredHead, Upkeep
-from gateway.store.postgres_fit import REPLICATED, greet
-from gateway.store.postgres_link import BEGIN, Link, Lost, Statement, parameters_of, plain
+from gateway.store.postgres_fit import REPLICATED
+from gateway.store.postgres_link import BEGIN, Link, Lost, Statement, plain
 from gateway.store.postgres_listen import Listener, channel_of
-from gateway.store.postgres_reader import Reads
-from gateway.store.postgres_schema import check_version, create, ledger_of
+from gateway.store.postgres_schema import create
+from gateway.store.postgres_session import Session
 
 __all__ = ["PostgresStore", "create"]
 JOURNAL_BATCHES = 1_024  # kept for nodes that follow
@@ -48,7 +45,7 @@ _SNAPSHOT = (
 )
 
 
-class PostgresStore(Reads):
+class PostgresStore(Session):
     """One node's store of a ledger in a database. The promises are in `contract.py`."""
 
     is_shared = True
@@ -56,60 +53,10 @@ class PostgresStore(Reads):
     def __init__(self, url: str, origin: str, *, durability: str, manner: str, node: str = "") -> None:
         """Remember where the ledger is; `load` connects. Fatal: the URL is none of ours. `node` names this node's own
         barrier; two nodes of one name only wait for one another."""
-        parameters_of(url)
-        self.durability = durability
-        self._url, self._origin, self._manner = url, origin, manner
-        self._node = node or socket.gethostname()
-        self._link: Link | None = None
+        super().__init__(url, origin, durability=durability, manner=manner, node=node)
         self._listener: Listener | None = None
-        self._name = ""  # of the session, which no other has
-        self._is_loaded = False
         self._is_opening = False  # from `load` to the first batch, which may change the manner
-        self._has_head = False
         self._fence = 0
-
-    # -- connection ----------------------------------------------------------------------------------------------------
-
-    def _connect(self) -> Link:
-        """Return a connection on which nothing is known yet. Lost, Unfit, Fatal."""
-        self._drop()
-        link = Link(self._url)
-        try:
-            check_version(link)
-            self._ledger = ledger_of(link, self._origin)
-            self._name = secrets.token_hex(8)
-            greet(link, self._name, self.durability)
-        except BaseException:
-            link.close()
-            raise
-        self._link = link
-        return link
-
-    def _drop(self) -> None:
-        self._is_loaded = self._has_head = False
-        if self._link is not None:
-            self._link.close()
-
-    def _known(self) -> Link:
-        """Return the connection that `load` was called on. HeadMoved when there is none any more."""
-        if self._link is None or self._link.is_closed or not self._is_loaded:
-            self._drop()
-            raise HeadMoved("the connection is new, and may show another history; load again")
-        return self._link
-
-    def _confirmed(self, link: Link) -> None:
-        """Commit a barrier: what was seen on this connection is as durable as a batch then."""
-        link.run(plain(BEGIN))
-        link.commit(text.barrier(self._ledger, self._node))
-
-    def _rows(self, query: LiteralString, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        if self._link is None or self._link.is_closed:
-            raise Lost("there is no connection")
-        try:
-            return self._link.rows(query, (self._ledger, *values))
-        except Exception:
-            self._has_head = False
-            raise
 
     # -- reading afresh ------------------------------------------------------------------------------------------------
 
@@ -120,7 +67,7 @@ class PostgresStore(Reads):
         self._has_head = self._is_loaded = False
         link.roll_back()
         try:
-            self._confirmed(link)
+            self._barrier(link, is_start=True)
         except Unknown as error:
             self._drop()
             raise Busy("outcome_unknown") from error
@@ -150,7 +97,7 @@ class PostgresStore(Reads):
         try:
             return self._chase(seen, keys, sizes)
         except BaseException:
-            self.unlock()
+            self._end()
             raise
 
     def _chase(self, seen: StoredHead | None, keys: Sequence[str], sizes: Sequence[int]) -> Locked:
@@ -178,7 +125,10 @@ class PostgresStore(Reads):
         head = StoredHead(*row[:7])
         manner, self._fence, wall_ms = row[7:10]
         if head.size and manner != self._manner and not self._is_opening:
-            raise Unfit(_MANNER.format(self._manner, manner))
+            raise Unfit(
+                f'this node writes "{self._manner}", the last start on this ledger said "{manner}" (durability and'
+                " rules): give all nodes of the ledger the same"
+            )
         found = [dict(zip(row[at] or (), row[at + 1] or (), strict=True)) for at in (10, 12)]
         return head if head.size else None, Locked(found[0], found[1], (), wall_ms)
 
@@ -205,9 +155,8 @@ class PostgresStore(Reads):
         return Locked(dict(records), dict(roots))
 
     def unlock(self) -> None:
-        if self._link is not None:
-            self._link.roll_back()
-        self._has_head = False
+        if self._has_head:
+            self._end()
 
     def commit(self, batch: StoredBatch, expected: StoredHead | None) -> None:
         link = self._known()
@@ -226,9 +175,9 @@ class PostgresStore(Reads):
     # -- what others wrote, and what became of a batch -----------------------------------------------------------------
 
     def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
-        link = self._known()
+        self._known()
         if not self._has_head:
-            link.roll_back()  # the view of `load`
+            self._end()  # the view of `load`
         return tuple(self._after(seen, is_moved=False))
 
     def listen(self, hint: Callable[[], None]) -> None:
@@ -238,7 +187,7 @@ class PostgresStore(Reads):
         return 0 if self._link is None or self._link.is_closed else self._link.pid
 
     def confirm(self) -> None:
-        self._confirmed(self._idle())
+        self._barrier(self._idle())
 
     def _idle(self) -> Link:
         """Return the known connection outside a transaction. Lost when it is new: what was seen on the old one may not
@@ -247,7 +196,7 @@ class PostgresStore(Reads):
             link = self._known()
         except HeadMoved as error:
             raise Lost(str(error)) from error
-        self.unlock()
+        self._end()
         return link
 
     def landed(self, batch_id: str) -> bool:
@@ -263,7 +212,7 @@ class PostgresStore(Reads):
                 (self._ledger, batch_id),
             )[0][0]
             fence = Statement("UPDATE tallystick.head SET fence = fence + 1 WHERE ledger = %s", (self._ledger,))
-            link.commit(text.barrier(self._ledger, self._node) if is_there else fence)
+            link.commit(text.barrier(self._ledger, self._node, self._manner) if is_there else fence)
         except (Unknown, Busy) as error:
             self._drop()
             raise Busy("outcome_unknown") from error
@@ -280,7 +229,11 @@ class PostgresStore(Reads):
         kinds = [prefix.removesuffix("/") for prefix in upkeep.forget_prefixes] if upkeep.forget_max else []
         work.append(text.forget(self._ledger, kinds, upkeep.forget_due_ms, upkeep.forget_max))
         forgotten: int = link.run(*work)[-1][0][0]
-        rest = [text.keep_signed(self._ledger, upkeep.signed), text.prune(self._ledger, JOURNAL_BATCHES)]
+        rest = [
+            text.keep_signed(self._ledger, upkeep.signed),
+            text.prune(self._ledger, JOURNAL_BATCHES),
+            text.barrier(self._ledger, self._node, self._manner),
+        ]
         if upkeep.is_closing:
             rest.append(Statement("UPDATE tallystick.head SET is_clean = true WHERE ledger = %s", (self._ledger,)))
         link.commit(*rest)
@@ -290,9 +243,3 @@ class PostgresStore(Reads):
         if self._listener is not None:
             self._listener.stop()
         self._drop()
-
-
-_MANNER = (
-    'this node writes "{}", the last start on this ledger said "{}" (durability and rules): give all nodes of the'
-    " ledger the same"
-)

@@ -32,6 +32,16 @@ class Ledger(NamedTuple):
     manner: str
 
 
+class Node(NamedTuple):
+    """A node that serves or served a ledger: its manner and version, and seconds since its start and its last word."""
+
+    name: str
+    manner: str
+    version: str
+    age_s: int
+    silence_s: int
+
+
 def scripts() -> list[str]:
     """Return the migrations, oldest first."""
     folder = files("gateway.store").joinpath("schema_postgres")
@@ -90,6 +100,17 @@ def ledgers_of(link: Link) -> list[Ledger]:
         " ORDER BY origin"
     )
     return [Ledger(*row) for row in rows]
+
+
+def nodes_of(link: Link, ledger: int) -> list[Node]:
+    """Return the nodes of a ledger, the one that wrote last first."""
+    rows = link.rows(
+        "SELECT node, manner, version, (now.ms - started_ms) / 1000, (now.ms - seen_ms) / 1000 FROM tallystick.node,"
+        " (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now (ms)"
+        " WHERE ledger = %s ORDER BY seen_ms DESC",
+        (ledger,),
+    )
+    return [Node(*row) for row in rows]
 
 
 def create(url: str, origin: str) -> None:

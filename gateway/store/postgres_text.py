@@ -5,8 +5,10 @@ Numbers are always 8 bytes wide, so that each statement is prepared once, whatev
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from typing import Any, LiteralString
 
 from psycopg.types.numeric import Int8
@@ -50,13 +52,26 @@ _PRUNE: LiteralString = (
     "DELETE FROM tallystick.journal WHERE ledger = %b AND size <= (SELECT size FROM tallystick.journal"
     " WHERE ledger = %b ORDER BY size DESC OFFSET %b LIMIT 1)"
 )
-_BARRIER: LiteralString = (
-    "INSERT INTO tallystick.barrier AS b VALUES (%b, %b, 1) ON CONFLICT (ledger, node) DO UPDATE SET n = b.n + 1"
-)
+_NODE: LiteralString = """
+INSERT INTO tallystick.node AS n
+    SELECT %b, %b, %b, %b, now.ms, now.ms, 1
+    FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now (ms)
+    ON CONFLICT (ledger, node) DO UPDATE SET manner = excluded.manner, version = excluded.version,
+    started_ms = CASE WHEN %b THEN excluded.started_ms ELSE n.started_ms END,
+    seen_ms = excluded.seen_ms, barrier = n.barrier + 1
+"""
 
 
 def _numbers(values: Sequence[int]) -> list[Int8]:
     return [Int8(value) for value in values]
+
+
+@functools.cache
+def _version() -> str:
+    try:
+        return metadata.version("tallystick")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def take(ledger: int, link: str, is_replicated: bool, keys: Sequence[str], sizes: Sequence[int]) -> Statement:
@@ -73,8 +88,9 @@ def since(ledger: int, size: int, count_max: int) -> Statement:
     return Statement(SINCE, (Int8(size), Int8(ledger), Int8(size), Int8(count_max + 1)))
 
 
-def barrier(ledger: int, node: str) -> Statement:
-    return Statement(_BARRIER, (Int8(ledger), node))
+def barrier(ledger: int, node: str, manner: str, *, is_start: bool = False) -> Statement:
+    """Return what a node writes of itself: the smallest thing that has to be committed."""
+    return Statement(_NODE, (Int8(ledger), node, manner, _version(), is_start))
 
 
 def append(

@@ -76,15 +76,8 @@ CREATE TABLE tallystick.journal (
     PRIMARY KEY (ledger, size)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
--- Something small to commit: the log is one stream, so whoever keeps it keeps everything before it.
-CREATE TABLE tallystick.barrier (
-    ledger integer NOT NULL,
-    node text COLLATE "C" NOT NULL,
-    n bigint NOT NULL,
-    PRIMARY KEY (ledger, node)
-) WITH (fillfactor = 10);
-
--- Who serves a ledger, and whose turn it is at what only one of them does. By the database's clock; a hint.
+-- Who serves a ledger, by the database's clock; a hint for people. A node commits its own row when it wants to know that
+-- what it saw is durable: the log is one stream, so whoever has this row's `barrier` has everything before it.
 CREATE TABLE tallystick.node (
     ledger integer NOT NULL,
     node text COLLATE "C" NOT NULL,
@@ -92,9 +85,11 @@ CREATE TABLE tallystick.node (
     version text NOT NULL,
     started_ms bigint NOT NULL,
     seen_ms bigint NOT NULL,
+    barrier bigint NOT NULL,
     PRIMARY KEY (ledger, node)
 ) WITH (fillfactor = 10);
 
+-- Whose turn it is at what only one node does; a hint, by the database's clock.
 CREATE TABLE tallystick.duty (
     ledger integer NOT NULL,
     name text COLLATE "C" NOT NULL,

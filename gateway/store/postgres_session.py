@@ -1,0 +1,82 @@
+"""A sequencer's one connection: made and checked, suspicious until the ledger was loaded on it, given up when in doubt.
+
+A new connection may lead to another server, which lacks what the old one showed. So nothing that was known before
+counts on it, and no batch, barrier or signature is written on it, before `load` was called.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+from gateway.errors import HeadMoved
+from gateway.store import postgres_text as text
+from gateway.store.postgres_fit import greet
+from gateway.store.postgres_link import BEGIN, Link, Lost, parameters_of, plain
+from gateway.store.postgres_reader import Reads
+from gateway.store.postgres_schema import check_version, ledger_of
+
+
+class Session(Reads):
+    """The connection of a store, and what is known on it."""
+
+    def __init__(self, url: str, origin: str, *, durability: str, manner: str, node: str) -> None:
+        parameters_of(url)
+        self.durability = durability
+        self._url, self._origin, self._manner = url, origin, manner
+        self._node = node or socket.gethostname()
+        self._link: Link | None = None
+        self._name = ""  # of the session, which no other has
+        self._is_loaded = False
+        self._has_head = False
+
+    def _connect(self) -> Link:
+        """Return a connection on which nothing is known yet. Lost, Unfit, Fatal."""
+        self._drop()
+        link = Link(self._url)
+        try:
+            check_version(link)
+            self._ledger = ledger_of(link, self._origin)
+            self._name = secrets.token_hex(8)
+            self._greet(link)
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+        return link
+
+    def _greet(self, link: Link) -> None:
+        greet(link, self._name, self.durability)
+
+    def _drop(self) -> None:
+        self._is_loaded = self._has_head = False
+        if self._link is not None:
+            self._link.close()
+
+    def _known(self) -> Link:
+        """Return the connection that `load` was called on. HeadMoved when there is none any more."""
+        if self._link is None or self._link.is_closed or not self._is_loaded:
+            self._drop()
+            raise HeadMoved("the connection is new, and may show another history; load again")
+        return self._link
+
+    def _barrier(self, link: Link, *, is_start: bool = False) -> None:
+        """Commit something small: what was seen on this connection is as durable as a batch then."""
+        link.commit(plain(BEGIN), text.barrier(self._ledger, self._node, self._manner, is_start=is_start))
+
+    def _end(self) -> None:
+        """End the transaction, whichever it is, without a write. Never raises."""
+        if self._link is not None:
+            self._link.roll_back()
+        self._has_head = False
+
+    def _rows(self, query: LiteralString, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        if self._link is None or self._link.is_closed:
+            raise Lost("there is no connection")
+        try:
+            return self._link.rows(query, (self._ledger, *values))
+        except Exception:
+            self._has_head = False
+            raise
