@@ -100,8 +100,6 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "followed": ("followed_batches", "Batches of other nodes that this one followed."),
     "stalls": ("store_stalls", "Times a commit did not return for seconds, so that nothing new was begun."),
     "shared_sessions": ("shared_sessions", "Sessions that were seen to be used by two processes."),
-    "followed": ("followed", "Batches of other nodes that this one followed."),
-    "stalls": ("stalls", "Times that the store did not answer for five seconds."),
 }
 PARKED_FIGURES: Mapping[str, str] = {
     "parked": "Claims that were kept waiting.",
