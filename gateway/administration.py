@@ -142,7 +142,7 @@ def _add_opening(parser: argparse.ArgumentParser) -> None:
 
 def _make(arguments: argparse.Namespace, origin: str, *, is_dev: bool) -> Made:
     logging.getLogger("tallystick").addHandler(logging.NullHandler())  # what the store warns of, the start says again
-    settings = _overridden(Settings(metrics_port=0) if is_dev else Settings(), arguments)
+    settings = overridden(Settings(metrics_port=0) if is_dev else Settings(), arguments)
     plan = Plan(
         folder=arguments.data,
         origin=origin,
@@ -155,7 +155,7 @@ def _make(arguments: argparse.Namespace, origin: str, *, is_dev: bool) -> Made:
     return initialise(plan, Clock().now_ms())
 
 
-def _overridden(settings: Settings, arguments: argparse.Namespace) -> Settings:
+def overridden(settings: Settings, arguments: argparse.Namespace) -> Settings:
     """Return the settings with what the command line says instead."""
     named: dict[str, object] = {}
     if arguments.listen is not None:
@@ -240,9 +240,9 @@ def _serve(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.data
     made = None
     if arguments.dev and not any((folder / name).exists() for name in (LEDGER_FILE, SETTINGS_FILE)):
-        _check_free(_overridden(Settings(), arguments))
+        _check_free(overridden(Settings(), arguments))
         made = _make(arguments, arguments.origin, is_dev=True)
-    settings = _overridden(load_settings(folder), arguments)
+    settings = overridden(load_settings(folder), arguments)
     logs.configure(settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 from gateway.app import Gateway, running
 from gateway.client.delegation import Scope, SignedDelegation, delegate
 from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
-from gateway.config import Settings
+from gateway.config import Settings, load_settings
 from gateway.core.state import Parameters
-from gateway.initialise import LEDGER_FILE, Made, Plan, initialise
-from gateway.store.sqlite import Reader
+from gateway.initialise import Made, Plan, initialise
+from gateway.stores import open_reader
 from keys.files import CUSTODY, load_key, new_key_in
 from keys.signing import SigningKey
 from keys.token import digest_of, new_token
@@ -224,7 +224,7 @@ class World:
     def audit(self) -> None:
         """Let the real verifier judge the whole ledger as it stands, and ask the rules again, if there are any."""
         confirmed = self.gateway.house.sequencer.confirmed
-        reader = Reader(self.folder / LEDGER_FILE)
+        reader = open_reader(self.folder)
         leaves = b"".join(entry.leaf + b"\n" for entry in reader.entries(0, confirmed.size))
         reader.close()
         file = self.folder.with_name("audit.ledger")
@@ -234,7 +234,7 @@ class World:
 
     def types(self, first: int = 0) -> list[str]:
         """Return the types of all entries from `first` on, as `noun.participle`."""
-        reader = Reader(self.folder / LEDGER_FILE)
+        reader = open_reader(self.folder)
         entries = reader.entries(first, self.gateway.house.sequencer.confirmed.size)
         reader.close()
         return [parse_leaf(entry.leaf).type.split("/")[1] for entry in entries]
@@ -268,9 +268,9 @@ def parse_reply(content: bytes) -> Reply:
     return Reply(int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}, body)
 
 
-def make(folder: Path, *, is_public: bool = True, is_dev: bool = False, **parameters: int) -> Made:
-    """Make a data directory."""
-    settings = Settings(listen_port=8420, metrics_port=0)
+def make(folder: Path, *, is_public: bool = True, is_dev: bool = False, store: str = "", **parameters: int) -> Made:
+    """Make a data directory, with the ledger in a file or in the database `store`."""
+    settings = Settings(listen_port=8420, metrics_port=0, store=store, durability="local")
     plan = Plan(
         folder=folder,
         origin=ORIGIN,
@@ -286,7 +286,7 @@ def make(folder: Path, *, is_public: bool = True, is_dev: bool = False, **parame
 @contextlib.asynccontextmanager
 async def world(folder: Path, made: Made, clock: StillClock | None = None, **settings: Any) -> AsyncIterator[World]:
     """Yield the running gateway of `folder` on a free port; a `clock` is moved by hand."""
-    chosen = replace(Settings(listen_port=0, metrics_port=0), **settings)
+    chosen = replace(load_settings(folder), listen_port=0, **{"metrics_port": 0, **settings})
     operator = load_key(folder / "operator" / "agent.key")
     keyring = open_keyring(root=made.root_vkey, document=(folder / "public" / "keys.note").read_bytes())
     async with running(folder, chosen, clock) as gateway:
