@@ -3,8 +3,8 @@
 import os
 import sys
 
-# What Python compiled is kept, also where the machine asks it not to: else each worker writes all tests anew, and each of
-# the processes that tests start compiles the gateway again. It stands first, because the next line loads much.
+# What Python compiled is kept, also where the machine asks it not to: else each worker rewrites all tests at its start,
+# and each process that a test starts compiles the gateway. It stands first, because the next line loads much.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
