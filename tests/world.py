@@ -17,7 +17,7 @@ from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
 from gateway.core.outcome import Rules
 from gateway.core.state import Parameters, encode_record
-from gateway.errors import Busy, Fatal, HeadMoved, Unknown
+from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.history import Answer
 from gateway.ledger.live import Live
@@ -42,11 +42,12 @@ from tests.core.requests import AUTHORITIES, NOW_MS, ORIGIN, Ask, acquire, add, 
 from verifier.entries import ZERO_HASH, Leaf, parse_leaf
 from verifier.keyring import KeyDocument, KeyLine, Keyring, open_keyring
 from verifier.merkle import leaf_hash
+from verifier.note import VerifierKey
 from verifier.replay.ledger import check_ledger
 
 Engine = Literal["memory", "sqlite"]
 ENGINES: tuple[Engine, ...] = ("memory", "sqlite")
-Fault = Literal["lost", "kept", "busy", "moved", "fatal"]
+Fault = Literal["lost", "kept", "busy", "unfit", "moved", "fatal"]
 OPENED_MS = NOW_MS  # no outage before the first start, hence no holiday
 
 
@@ -79,7 +80,8 @@ class StillClock:
 class FaultyStore:
     """A store that does what its plan says at the next call of a method, and is honest otherwise.
 
-    "lost": fails and did not persist. "kept": fails but did persist. "busy", "moved", "fatal": says so, did nothing.
+    "lost": fails and did not persist. "kept": fails but did persist (of `lock`: the head is taken, though nobody was
+    told). "busy", "unfit", "moved", "fatal": says so, did nothing. `unlock` never says anything.
     `plan` is used up in order, each at the next call of its method; `storm` names the nth call (from 1) of a method,
     counted over restarts. `before` is called at the start of each method with its name, in the commit thread.
     """
@@ -112,11 +114,13 @@ class FaultyStore:
                 raise HeadMoved("planned")
             case "fatal":
                 raise Fatal("planned")
+            case "unfit":
+                raise Unfit("planned: a setting is wrong")
             case "lost":
-                raise Unknown("planned: lost")
+                raise _unclear(name, fault)
             case "kept":
                 call()
-                raise Unknown("planned: kept")
+                raise _unclear(name, fault)
             case None:
                 return call()
 
@@ -139,7 +143,10 @@ class FaultyStore:
             self.honest.unlock()
 
     def unlock(self) -> None:
-        self.honest.unlock()
+        try:
+            self._do("unlock", self.honest.unlock)
+        except (Busy, HeadMoved):
+            return
 
     def news(self, seen: StoredHead) -> tuple[StoredBatch, ...]:
         return self._do("news", lambda: self.honest.news(seen))  # type: ignore[no-any-return]
@@ -178,8 +185,16 @@ class FaultyStore:
         self.honest.close()
 
 
+def _unclear(name: str, fault: Fault) -> Exception:
+    """Return what a store says that does not know whether it did something: what only looks is just busy."""
+    return Unknown(f"planned: {fault}") if name in ("commit", "keep", "confirm") else Busy(f"planned: {fault}")
+
+
 class World:
-    """One ledger and the gateway on it. `op` is its operator; `agents` are enrolled by `start` when it is new."""
+    """One ledger and the gateway on it. `op` is its operator; `agents` are enrolled by `start` when it is new.
+
+    On a `disk` that is shared it is one node of several. Nothing follows there by itself unless `follow_ms` says so.
+    """
 
     def __init__(
         self,
@@ -188,6 +203,8 @@ class World:
         *,
         agents: Sequence[str] = ("A", "B", "C"),
         clock: StillClock | None = None,
+        disk: MemoryDisk | None = None,
+        follow_ms: int = 0,
         **parameters: int,
     ) -> None:
         self.folder = folder
@@ -195,9 +212,11 @@ class World:
         self.clock = clock or StillClock()
         self.signer = signer_of("log", "receipt")
         self.parameters = Parameters(**parameters)
-        self.disk = MemoryDisk()
+        self.disk = disk or MemoryDisk()
+        self.follow_ms = follow_ms
+        self.has_key: Callable[[str, VerifierKey], bool] | None = None
         self.agents = agents
-        self._is_new = engine == "memory" or not self.path.exists()
+        self._is_new = self.disk.head is None if engine == "memory" else not self.path.exists()
         self.genesis = self._open() if self._is_new else self._genesis()
         self.keyring = self._keyring()
         self.is_clock_accepted = False
@@ -238,6 +257,8 @@ class World:
         return growth.root
 
     def _genesis(self) -> bytes:
+        if self.engine == "memory":
+            return leaf_hash(self.disk.leaves[0])
         reader = Reader(self.path)
         (entry,) = reader.entries(0, 1)
         reader.close()
@@ -284,6 +305,8 @@ class World:
             is_clock_accepted=self.is_clock_accepted,
             sweeps=False,
             evaluate=self.rules,
+            follow_ms=self.follow_ms,
+            has_key=self.has_key,
         )
         try:
             await self.sequencer.start()
