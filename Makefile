@@ -60,6 +60,9 @@ outside: $(VENV)/stamp-test $(PEERS)/stamp  ## checks by tools that are not ours
 	if ! command -v chromium chromium-browser >/dev/null && command -v apt-get >/dev/null; then
 	    $(if $(filter-out 0,$(shell id -u)),sudo) apt-get install -y -q chromium
 	fi
+	if ! { command -v haproxy && command -v docker-compose && command -v systemd-analyze; } >/dev/null && command -v apt-get >/dev/null; then
+	    $(if $(filter-out 0,$(shell id -u)),sudo) apt-get install -y -q --no-install-recommends haproxy docker-compose systemd
+	fi
 	PATH="$(CURDIR)/$(PEERS)/bin:$$PATH" TALLYSTICK_OUTSIDE=required $(BIN)/python -m pytest -q -rs tests/outside
 
 lock: $(LOCKER)/stamp  ## write requirements/*.txt again from pyproject.toml (UPGRADE=1 takes newer versions)
