@@ -66,8 +66,11 @@ class PostgresStore(Session):
             link = self._connect()
         self._has_head = self._is_loaded = False
         link.roll_back()
+        if self._unfit is not None:
+            self._greet(link)
         try:
-            self._barrier(link, is_start=True)
+            if self._unfit is None:  # else it is only read, and what is shown was signed after a clean commit
+                self._barrier(link, is_start=True)
         except Unknown as error:
             self._drop()
             raise Busy("outcome_unknown") from error
@@ -203,6 +206,8 @@ class PostgresStore(Session):
         """Look on a new connection, with the head taken: while a session of the old attempt lives, it has the head, and
         we say Busy. What is absent then never lands, for the fence is another one."""
         link = self._connect()
+        if self._unfit is not None:
+            raise self._unfit
         try:
             link.run(
                 plain(BEGIN), Statement("SELECT FROM tallystick.head WHERE ledger = %s FOR UPDATE", (self._ledger,))
@@ -228,15 +233,13 @@ class PostgresStore(Session):
         work.append(text.change_records(self._ledger, upkeep.changes))
         kinds = [prefix.removesuffix("/") for prefix in upkeep.forget_prefixes] if upkeep.forget_max else []
         work.append(text.forget(self._ledger, kinds, upkeep.forget_due_ms, upkeep.forget_max))
-        forgotten: int = link.run(*work)[-1][0][0]
-        rest = [
-            text.keep_signed(self._ledger, upkeep.signed),
-            text.prune(self._ledger, JOURNAL_BATCHES),
-            text.barrier(self._ledger, self._node, self._manner),
-        ]
+        at = len(work) - 1
+        work.append(text.keep_signed(self._ledger, upkeep.signed))
+        work.append(text.prune(self._ledger, JOURNAL_BATCHES))
+        work.append(text.barrier(self._ledger, self._node, self._manner))
         if upkeep.is_closing:
-            rest.append(Statement("UPDATE tallystick.head SET is_clean = true WHERE ledger = %s", (self._ledger,)))
-        link.commit(*rest)
+            work.append(Statement("UPDATE tallystick.head SET is_clean = true WHERE ledger = %s", (self._ledger,)))
+        forgotten: int = link.commit(*work)[at][0][0]
         return forgotten
 
     def close(self) -> None:

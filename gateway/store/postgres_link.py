@@ -156,17 +156,26 @@ class Link:
         return self.run(Statement(query, values))[-1]
 
     def run(self, *statements: Statement) -> list[list[tuple[Any, ...]]]:
-        """Run statements in one round trip and return the rows of each. After an error no transaction is left."""
+        """Run statements in one round trip and return the rows of each. After an error no transaction is left.
+
+        Several go as one text: a pipeline of psycopg ends with a Flush, which stops the server's clock that ends a
+        session that is idle in a transaction (observed with psycopg 3.3.9 and PostgreSQL 18.6).
+        """
         try:
-            return [cursor.fetchall() if cursor.description else [] for cursor in self._send(statements)]
+            if len(statements) == 1:
+                return [_rows_of(self._execute(statements[0]))]
+            return self._run_text(statements)
         except psycopg.Error as error:
             raise self._undone(error) from error
 
-    def _send(self, statements: Sequence[Statement]) -> list[psycopg.Cursor[tuple[Any, ...]]]:
-        if len(statements) == 1:
-            return [self._execute(statements[0])]
-        with self._db.pipeline():
-            return [self._execute(one) for one in statements]
+    def _run_text(self, statements: Sequence[Statement]) -> list[list[tuple[Any, ...]]]:
+        values = [value for one in statements for value in one.values]
+        cursor = psycopg.ClientCursor(self._db)
+        cursor.execute(";".join(one.query for one in statements), values or None)
+        found = [_rows_of(cursor)]
+        while cursor.nextset():
+            found.append(_rows_of(cursor))
+        return found
 
     def _execute(self, one: Statement) -> psycopg.Cursor[tuple[Any, ...]]:
         return self._db.execute(one.query, one.values or None, prepare=one.is_prepared, binary=True)
@@ -178,8 +187,8 @@ class Link:
         except psycopg.Error as error:
             raise self._undone(error) from error
 
-    def commit(self, *statements: Statement, hint: Statement | None = None) -> None:
-        """Run statements and COMMIT in one round trip, and then the hint, whose fate does not matter.
+    def commit(self, *statements: Statement, hint: Statement | None = None) -> list[list[tuple[Any, ...]]]:
+        """Run statements and COMMIT in one round trip, and then the hint, whose fate does not matter; their rows.
 
         Unknown when COMMIT was sent and did not come back clean. Any other error: nothing happened.
         """
@@ -200,6 +209,7 @@ class Link:
         if not self._has_committed(sent, len(statements)):
             self.close()
             raise Unknown("COMMIT did not say how it ended")
+        return [_rows_of(cursor) for cursor in sent[: len(statements)]]
 
     def _check_alive(self) -> None:
         """Lost when the server has already ended this connection: then a COMMIT need not be in doubt."""
@@ -241,6 +251,10 @@ class Link:
     def close(self) -> None:
         with suppress(psycopg.Error):
             self._db.close()
+
+
+def _rows_of(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return cursor.fetchall() if cursor.description else []
 
 
 def _text(error: psycopg.Error) -> str:
