@@ -42,6 +42,8 @@ class Node:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder.with_suffix(".log")
+        self._skew = folder.with_suffix(".skew")
+        self.skew(0)
         self._process: subprocess.Popen[bytes] | None = None
         self.set(store=url, listenPort=self.port, metricsPort=0)
 
@@ -49,6 +51,12 @@ class Node:
         """Change settings in the node's file; in force from its next start."""
         path = self.folder / "tallystick.json"
         path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **settings}), "utf-8")
+
+    def skew(self, ms: int) -> None:
+        """Set its machine's wall clock that much ahead of the true time, at once."""
+        new = self._skew.with_suffix(".new")
+        new.write_text(str(ms), "ascii")
+        os.replace(new, self._skew)
 
     def start(self) -> None:
         """Start it and return when it is ready to decide; one that can't be started raises with its log."""
@@ -59,7 +67,7 @@ class Node:
         """Start it and return at once."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", "--data", str(self.folder)],
+                [sys.executable, "-m", "tests.pg.skewed", str(self._skew), "serve", "--data", str(self.folder)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
 
@@ -92,6 +100,12 @@ class Node:
             return refusal.code, refusal.read()
         except OSError:
             return 0, b""
+
+    def checkpoint_size(self) -> int:
+        """Return how many entries its published checkpoint has."""
+        status, note = self.get("/main/checkpoint")
+        assert status == 200, status
+        return int(note.splitlines()[1])
 
     def kill(self) -> None:
         """kill −9."""

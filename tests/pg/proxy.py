@@ -58,6 +58,7 @@ class Proxy:
         self._fault: Fault | None = None
         self._about = b""
         self._then: Callable[[], object] = _nothing
+        self._at_begin: Callable[[], object] = _nothing
         self._is_frozen = False
         self._wires: set[Wire] = set()
         self._loop = asyncio.new_event_loop()
@@ -87,6 +88,18 @@ class Proxy:
         self._about, self._then = about, then or _nothing
         self._fault = fault
         return self.struck
+
+    def at_begin(self, then: Callable[[], object]) -> threading.Event:
+        """Call this once, just before the next beginning of a transaction is passed on; the event says it was."""
+        called = threading.Event()
+
+        def once() -> None:
+            self._at_begin = _nothing
+            then()
+            called.set()
+
+        self._at_begin = once
+        return called
 
     def freeze(self) -> None:
         """Go half-open: whatever is sent is swallowed, nothing is closed, and new connections get no answer either."""
@@ -162,6 +175,7 @@ class Proxy:
             wire.asked.asks_encryption = False
         if is_begin(frame):
             wire.is_meant = False
+            self._at_begin()
         wire.is_meant = wire.is_meant or (self._about in frame)
         if is_commit(frame) and wire.is_meant and self._fault is not None:
             wire.fate, self._fault = self._fault, None
