@@ -262,12 +262,9 @@ class Batches:
             await self._keep()
 
     async def _confirm(self, book: Book) -> None:
-        """Show what other nodes wrote, if they did, as soon as it is durable. Busy: perhaps it is not."""
+        """Show what other nodes wrote, if they did, as soon as it is durable. Busy, Unknown: perhaps not."""
         if self._tail.behind:
-            try:
-                await self._in_thread(self._store.confirm)
-            except Unknown as unknown:
-                raise Busy("store_busy") from unknown
+            await self._in_thread(self._store.confirm)
             self._tail.show(book)
 
     async def _commit(self, book: Book, stored: StoredBatch) -> None:

@@ -165,6 +165,8 @@ class Writer(Batches):
                 _log.warning("reading the ledger anew: %s", moved)
                 self._tail.drop()
                 last = moved
+            except Unknown as unknown:  # of a barrier: a batch's own outcome was found out
+                raise Busy("store_busy", RETRY_DISK_S) from unknown
         if last is not None and isinstance(last.__cause__, Unknown):
             _log.error("the disk takes no batch: %s", last.__cause__)
             raise Busy("disk_failing", RETRY_DISK_S) from last
