@@ -11,7 +11,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any, LiteralString
 
-from gateway.errors import HeadMoved
+from gateway.errors import HeadMoved, Unfit
 from gateway.store import postgres_text as text
 from gateway.store.postgres_fit import greet
 from gateway.store.postgres_link import BEGIN, Link, Lost, parameters_of, plain
@@ -31,9 +31,10 @@ class Session(Reads):
         self._name = ""  # of the session, which no other has
         self._is_loaded = False
         self._has_head = False
+        self._unfit: Unfit | None = None  # why this server is read only, and nothing is written
 
     def _connect(self) -> Link:
-        """Return a connection on which nothing is known yet. Lost, Unfit, Fatal."""
+        """Return a connection on which nothing is known yet. Lost, Fatal."""
         self._drop()
         link = Link(self._url)
         try:
@@ -48,7 +49,12 @@ class Session(Reads):
         return link
 
     def _greet(self, link: Link) -> None:
-        greet(link, self._name, self.durability)
+        """Find out whether the server may be written. One that may not is read all the same."""
+        self._unfit = None
+        try:
+            greet(link, self._name, self.durability)
+        except Unfit as unfit:
+            self._unfit = unfit
 
     def _drop(self) -> None:
         self._is_loaded = self._has_head = False
@@ -60,7 +66,18 @@ class Session(Reads):
         if self._link is None or self._link.is_closed or not self._is_loaded:
             self._drop()
             raise HeadMoved("the connection is new, and may show another history; load again")
+        if self._unfit is not None:
+            self._check_again(self._link)
         return self._link
+
+    def _check_again(self, link: Link) -> None:
+        """Raise what makes the server unfit; HeadMoved when nothing does any more, for no barrier was written."""
+        self._end()
+        self._greet(link)
+        if self._unfit is not None:
+            raise self._unfit
+        self._is_loaded = False
+        raise HeadMoved("the server may be written again; load again")
 
     def _barrier(self, link: Link, *, is_start: bool = False) -> None:
         """Commit something small: what was seen on this connection is as durable as a batch then."""
