@@ -53,7 +53,7 @@ from gateway.selfaudit import audit_itself, check_mark
 from gateway.service import Desk, FirstUse, Ledger
 from gateway.signer import Signer
 from gateway.store.contract import Reading
-from gateway.stores import LedgerReader, open_reader, open_store
+from gateway.stores import LedgerReader, open_reader, open_store, reaching
 from gateway.web.connection import Server
 from gateway.web.handlers import routes
 from gateway.web.house import JSON, TEXT, House, answer_fields
@@ -219,7 +219,7 @@ async def running(
     async with AsyncExitStack() as stack:
         store = open_store(folder, settings, engine_name())
         stack.callback(store.close)
-        with closing(open_reader(folder, settings)) as reader:
+        with reaching(settings), closing(open_reader(folder, settings)) as reader:
             ledger = open_ledger(reader)
             signer = signer_of(folder, ledger, reader)
             public = PublicFolder(folder, ledger.root, ledger.origin, ledger.genesis)
@@ -241,7 +241,8 @@ async def running(
             watch = await open_watch(
                 stack, witnesses, settings, reader, signer, public.document, clock, is_clock_accepted=is_clock_accepted
             )
-        await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
+        with reaching(settings):
+            await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
         warn_of_unpublished(public.document, signer.lines, folder)
         reads = ReadThread(lambda: open_reader(folder, settings))

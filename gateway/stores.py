@@ -7,14 +7,14 @@ PostgreSQL needs is imported when a ledger is there, and no sooner: the file nee
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Protocol
 
 from gateway.config import SETTINGS_FILE, Settings, load_settings
-from gateway.errors import Busy, StartError
+from gateway.errors import Busy, StartError, Unfit
 from gateway.keyroom import PUBLIC
 from gateway.store.contract import Reading, Store, StoredHead
 from gateway.store.raw import RawFile
@@ -101,10 +101,8 @@ def create_store(folder: Path, settings: Settings, origin: str) -> Store:
     """Return the empty store of a new ledger. StartError, StoreOwned: that can't be made there."""
     if not settings.store:
         return SqliteStore(folder / LEDGER_FILE, may_create=True)
-    try:
+    with reaching(settings):
         _ours("postgres").create(settings.store, origin)
-    except Busy as busy:
-        raise unreachable(settings.store, busy) from busy
     return _postgres(settings, origin, None)
 
 
@@ -139,12 +137,21 @@ def needs_file(folder: Path, command: str, instead: str) -> Path:
     return folder / LEDGER_FILE
 
 
-def unreachable(store: str, busy: Busy) -> StartError:
-    """Return what to tell who starts without a database."""
-    return StartError(
-        f"the database at {store} can't be used now: {busy}. Check that it runs and takes connections from here, and"
-        " that PGPASSFILE or PGPASSWORD has what it asks for; `tallystick db check --data DIR` tells more"
-    )
+@contextmanager
+def reaching(settings: Settings) -> Iterator[None]:
+    """Tell who starts without a database what to look at, as a StartError. What a file's disk says stays as it is."""
+    try:
+        yield
+    except Unfit:
+        raise  # it says itself what to change
+    except Busy as busy:
+        if not settings.store:
+            raise
+        why = " ".join(str(getattr(busy, "text", busy)).split())
+        raise StartError(
+            f"the database at {settings.store} can't be used now ({why}). Check that it runs and takes connections from"
+            " here, and that PGPASSFILE or PGPASSWORD has what it asks for; `tallystick db check --data DIR` tells more"
+        ) from busy
 
 
 def _settings_of(folder: Path) -> Settings:
