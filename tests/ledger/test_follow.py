@@ -148,7 +148,7 @@ async def test_a_node_that_is_told_nonsense_reads_the_ledger_anew_and_goes_on(
     def since(self: MemoryStore, seen: Any) -> Any:
         nonlocal lies
         moved = honest(self, seen)
-        if moved and lies:
+        if lies and moved and any(key.startswith("lease/") for key, _, _ in moved[0].changes):
             lies -= 1
             return (replace(moved[0], changes=()), *moved[1:])
         return moved
@@ -156,7 +156,7 @@ async def test_a_node_that_is_told_nonsense_reads_the_ledger_anew_and_goes_on(
     monkeypatch.setattr(MemoryStore, "_since", since)
     await a.acquire("A", "lock:1")
     assert (await b.acquire("B", "lock:1")).status == 409
-    assert a.sequencer.counters.recoveries + b.sequencer.counters.recoveries == 1
+    assert (a.sequencer.counters.recoveries, b.sequencer.counters.recoveries) == (0, 1)
     await end([a, b])
 
 
