@@ -268,9 +268,17 @@ def parse_reply(content: bytes) -> Reply:
     return Reply(int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}, body)
 
 
-def make(folder: Path, *, is_public: bool = True, is_dev: bool = False, store: str = "", **parameters: int) -> Made:
+def make(
+    folder: Path,
+    *,
+    is_public: bool = True,
+    is_dev: bool = False,
+    store: str = "",
+    durability: str = "local",
+    **parameters: int,
+) -> Made:
     """Make a data directory, with the ledger in a file or in the database `store`."""
-    settings = Settings(listen_port=8420, metrics_port=0, store=store, durability="local")
+    settings = Settings(listen_port=8420, metrics_port=0, store=store, durability=durability)
     plan = Plan(
         folder=folder,
         origin=ORIGIN,
