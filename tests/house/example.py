@@ -71,7 +71,7 @@ def leaf(before: list[bytes], name: str, time_ms: int, actor: str, members: Json
         "timeMs": time_ms,
         "prev": sha256(before[-1]).hexdigest() if before else ZERO_HASH,
         "genesis": leaf_hash(before[0]).hex() if before else ZERO_HASH,
-        "durability": "local",
+        "durability": "file",
         "actor": actor,
         "principal": actor,
         "onBehalfOf": actor,
