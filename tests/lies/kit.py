@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 from gateway.core.opening import Opening, start_steps
@@ -129,6 +131,17 @@ class House(Crew):
 
 
 Story: TypeAlias = Callable[[], House]
+
+
+def fresh(story: Story) -> House:
+    """Return the house of a story as it is at its end, to be falsified; the story is played once in a process."""
+    house = _played(story)
+    return deepcopy(house, {id(house.rules): house.rules})  # the engine of rules is no state, and can't be copied
+
+
+@cache
+def _played(story: Story) -> House:
+    return story()
 
 
 def spoken(key: maker.Key, purpose: str) -> str:

@@ -12,11 +12,12 @@ import pytest
 from tests.lies.day import day
 from tests.lies.kit import House, Json, Telling, checkpoint, sealed
 from tests.lies.mutations import Edit, edits
+from tests.scale import drawn
 from tests.verifier import maker
 from verifier.keyring import Keyring, open_keyring
 from verifier.replay.ledger import check_ledger
 
-EDITS, PARTS, SEED = 500, 10, 2026
+EDITS, PARTS, SEED = drawn(500, share=150), 10, 2026
 # What only the gateway knows, and no decision depends on: by member, why an edit of it may pass.
 FREE = {
     "durability": "how an entry is kept rests on the gateway's word (threat model)",

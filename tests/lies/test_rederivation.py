@@ -48,7 +48,7 @@ def pins(house: House) -> Keyring:
 
 
 def test_with_the_engine_a_policed_ledger_is_valid_and_says_what_was_asked(tmp_path: Path) -> None:
-    exit_code, report = audit(tmp_path, Telling(told.vetoed()), "--rules", is_apart=False)
+    exit_code, report = audit(tmp_path, Telling(told.vetoed()), "--rules")
     assert (exit_code, findings(report)) == (0, [])
     count = report["facts"]["rulings"]["count"]
     assert report["facts"]["rulings"] == {"count": count, "derivedAgain": count} and count == 9
@@ -59,7 +59,7 @@ def test_with_the_engine_a_policed_ledger_is_valid_and_says_what_was_asked(tmp_p
 
 
 def test_without_being_asked_it_is_never_valid_and_names_count_and_command(tmp_path: Path) -> None:
-    exit_code, report = audit(tmp_path, Telling(told.vetoed()), is_apart=False)
+    exit_code, report = audit(tmp_path, Telling(told.vetoed()))
     assert (exit_code, report["verdict"], codes(report)) == (3, "indeterminate", [UNKNOWN])
     [said] = findings(report)
     assert "not derived again: 9 of 9 admissions that rules judged, by cedar/" in said["text"]
@@ -90,7 +90,7 @@ def test_another_version_of_the_engine_is_no_judge(tmp_path: Path, monkeypatch: 
     telling = Telling(told.policed())
     place = told.liar("allow", "work", cost=6)(telling)
     assert place > 0
-    exit_code, report = audit(tmp_path, telling, "--rules", is_apart=False)
+    exit_code, report = audit(tmp_path, telling, "--rules")
     assert (exit_code, codes(report)) == (3, [UNKNOWN])
     assert f"by {version}: `pip install cedarpy=={version.partition('/')[2]}`" in findings(report)[0]["text"]
 
@@ -99,7 +99,7 @@ def test_another_version_of_the_engine_is_no_judge(tmp_path: Path, monkeypatch: 
 def test_a_changed_fact_is_found_by_whoever_audits(more: tuple[str, ...], tmp_path: Path) -> None:
     telling = Telling(told.policed())
     told.fact("trust", 60_000)(telling)
-    exit_code, report = audit(tmp_path, telling, *more, is_apart=False)
+    exit_code, report = audit(tmp_path, telling, *more)
     assert exit_code == 1
     assert codes(report) == (["fact_wrong"] if more else ["fact_wrong", UNKNOWN])
 
@@ -111,13 +111,13 @@ def test_rules_are_asked_about_the_facts_that_were_found_anew(tmp_path: Path) ->
     house.shelf.records[f"usage/agent/{did_of('B')}"] = house.shelf.records[f"usage/agent/{did_of('A')}"]
     place = telling.go_on(lambda house: house.say(admit("B", "repo:c", mode="read", cost=6)))
     assert telling.own(place)["error"] == "forbidden_by_rules"
-    _, report = audit(tmp_path, telling, "--rules", is_apart=False)
+    _, report = audit(tmp_path, telling, "--rules")
     assert {finding["seq"] for finding in findings(report)} == {place}
     assert sorted(set(codes(report))) == ["fact_wrong", "ruling_wrong"]
 
 
 def test_an_unpoliced_ledger_needs_no_engine_and_says_so(tmp_path: Path) -> None:
-    exit_code, report = audit(tmp_path, Telling(told.working()), is_apart=False)
+    exit_code, report = audit(tmp_path, Telling(told.working()))
     assert (exit_code, findings(report)) == (0, [])
     assert "admissions: 4 allowed, 0 denied; unpoliced, by hard rules alone: 4" in report["statement"]
 
@@ -126,18 +126,18 @@ def test_a_set_that_judged_nobody_needs_no_engine(tmp_path: Path) -> None:
     house = House()
     house.rules = open_engine()
     house.say(load_rules("op", told.RULES, 1))
-    assert audit(tmp_path, Telling(house), is_apart=False)[0] == 0
+    assert audit(tmp_path, Telling(house))[0] == 0
 
 
 def test_a_shadow_is_asked_again_too(tmp_path: Path) -> None:
-    _, report = audit(tmp_path, Telling(told.shadowed()), is_apart=False)
+    _, report = audit(tmp_path, Telling(told.shadowed()))
     assert codes(report) == [UNKNOWN] and report["facts"]["admissions"]["unpoliced"] == 0
     count = report["facts"]["admissions"]["shadowed"]
     assert count > 0, "the rules saw it and did not decide: whoever reads on must not take it for policed"
     assert f"allowed by hard rules alone while rules only watched, in shadow: {count}" in report["statement"]
     telling = Telling(told.shadowed())
     told.ruled(decision="allow", matched=["work"])(telling)
-    exit_code, report = audit(tmp_path, telling, "--rules", is_apart=False)
+    exit_code, report = audit(tmp_path, telling, "--rules")
     assert (exit_code, codes(report)) == (1, ["ruling_wrong"])
 
 
@@ -149,7 +149,7 @@ def test_a_service_may_come_back_with_another_engine_and_says_so(tmp_path: Path)
     engine.name = "cedar/0.0.2"
     house.rules = engine
     house.say(admit("B", "repo:c", mode="read"))
-    exit_code, report = audit(tmp_path, Telling(house), "--rules", is_apart=False)
+    exit_code, report = audit(tmp_path, Telling(house), "--rules")
     assert (exit_code, codes(report)) == (3, [UNKNOWN])
     assert "1 of 6 admissions that rules judged, by cedar/0.0.2" in findings(report)[0]["text"]
 
@@ -158,7 +158,7 @@ def test_a_gateway_that_had_no_engine_denies_and_nobody_can_ask_again(tmp_path: 
     house = told.policed()
     house.rules = None
     assert house.say(admit("B", "repo:c", mode="read")).text("error") == "policy_error"
-    exit_code, report = audit(tmp_path, Telling(house), "--rules", is_apart=False)
+    exit_code, report = audit(tmp_path, Telling(house), "--rules")
     assert (exit_code, codes(report)) == (3, [UNKNOWN])
     assert "by none: no entry says which engine it was, or there was none" in findings(report)[0]["text"]
 
@@ -169,7 +169,7 @@ def test_an_engine_that_failed_within_a_batch_is_not_asked_why(tmp_path: Path) -
     house.rules = None
     leaf = house.say(batch("B", admit("B", "repo:c", mode="read"), isAtomic=True))
     assert (leaf.type, leaf.text("error")) == ("tallystick/batch.refused/1", "policy_error")
-    exit_code, report = audit(tmp_path, Telling(house), "--rules", is_apart=False)
+    exit_code, report = audit(tmp_path, Telling(house), "--rules")
     assert (exit_code, codes(report)) == (3, [UNKNOWN])
 
 
@@ -179,7 +179,7 @@ def test_a_text_that_would_end_the_engine_ends_in_a_finding(tmp_path: Path) -> N
         house = told.policed()
         house.rules = told.Credulous("allow", ("a",), ())
         house.say(load_rules("op", f'@id("a") permit(principal, action, resource) when {{ {text} }};', 2))
-        exit_code, report = audit(tmp_path, Telling(house), "--rules", is_apart=False)
+        exit_code, report = audit(tmp_path, Telling(house), "--rules")
         assert (exit_code, codes(report)) == (1, ["rules_invalid"])
 
 

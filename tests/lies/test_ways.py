@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lies.kit import Lie, Telling, checkpoint, sealed
+from tests.lies.kit import Lie, Telling, checkpoint, fresh, sealed
 from tests.lies.table import LIES
 from tests.verifier import maker
 from verifier.keyring import Keyring, open_keyring
@@ -20,7 +20,7 @@ STEP = 2  # every other lie of the table, to save time
 
 
 def told(lie: Lie) -> tuple[Telling, int, Keyring]:
-    telling = Telling(lie.story())
+    telling = Telling(fresh(lie.story))
     place = lie.tell(telling)
     policy = maker.policy() if lie.has_policy else None
     return telling, place, open_keyring(root=maker.root_vkey(), document=telling.document, policy=policy)
