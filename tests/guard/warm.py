@@ -56,6 +56,7 @@ def served() -> Iterator[None]:
 
 
 def _serve(path: str) -> None:
+    import gateway.client.commands
     import gateway.guard.git_commands
     import gateway.guard.hook
     import gateway.guard.hook_keep  # noqa: F401 (that they are loaded is what this is for)

@@ -131,7 +131,8 @@ class World:
         """The profile of an agent, made once for all scenes of a gateway."""
         home = self.gateway.data.parent / who / "profile"
         if not home.exists():
-            self.gateway.join(home)
+            arguments = ("join", self.gateway.url, "--root", self.gateway.root_vkey(), "--home", str(home))
+            subprocess.run(warm.command(*arguments), capture_output=True, timeout=120, check=True)
         return home
 
     def tree(self, who: str = "alice", folder: str = "repo") -> Tree:
