@@ -38,7 +38,6 @@ UNSIGNED_BATCHES = 1_024  # looked through for signatures that are not kept
 BATCHES_PER_READ = 64  # of `news`, and of what is read while the head is taken
 CHASES = 4  # times that others are caught up with before the head is taken
 RECORDS_PER_READ = 4_096
-END_VIEW = plain("COMMIT")  # it wrote nothing; after a ROLLBACK psycopg forgets what it prepared in the same round trip
 _SNAPSHOT = (
     plain("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
     plain("SET LOCAL idle_in_transaction_session_timeout = 0"),  # a start may take long, and locks nothing
@@ -121,9 +120,9 @@ class PostgresStore(Session):
 
     def _take(self, keys: Sequence[str], sizes: Sequence[int]) -> tuple[StoredHead | None, Locked]:
         link = self._known()
-        end = (END_VIEW,) if link.is_in_transaction else ()
+        self._end()  # the view of `load`
         taking = text.take(self._ledger, self._name, self.durability == REPLICATED, keys, sizes)
-        row = link.run(*end, plain(BEGIN), taking)[-1][0]
+        row = link.run(plain(BEGIN), taking)[-1][0]
         self._has_head = True
         head = StoredHead(*row[:7])
         manner, self._fence, wall_ms = row[7:10]
@@ -165,7 +164,7 @@ class PostgresStore(Session):
         link = self._known()
         begin = [] if self._has_head else [plain(BEGIN)]
         if begin and link.is_in_transaction:
-            begin.insert(0, END_VIEW)
+            self._end()
         self._has_head = False
         write = text.append(
             self._ledger, self._name, self.durability == REPLICATED, self._manner, self._fence,

@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
+from gateway.store.postgres_watch import Watched
 from keys.files import KeyFileError, read_credential
 
 CONNECT_SECONDS = 2
@@ -124,9 +125,11 @@ class Link:
         self._doubts: list[str] = []
         try:
             self._db = psycopg.connect(autocommit=True, **parameters)
+            self.pid: int = self._db.execute("SELECT pg_backend_pid()").fetchall()[0][0]  # a pool tells libpq another
         except psycopg.Error as error:
             raise Lost(f"no PostgreSQL server that can write is reached: {str(error).strip()}") from error
         self._db.add_notice_handler(self._hear)
+        self._watched = Watched(self._db, parameters, self.pid)
 
     def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
         """Keep what the server warns of. Runs in the thread that waits for a statement's end; must not raise."""
@@ -137,11 +140,6 @@ class Link:
     def db(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Return the connection itself, for who hears notices on it."""
         return self._db
-
-    @property
-    def pid(self) -> int:
-        """Return the server's process, as told at the connection's beginning."""
-        return self._db.info.backend_pid
 
     @property
     def is_closed(self) -> bool:
@@ -162,9 +160,8 @@ class Link:
         session that is idle in a transaction (observed with psycopg 3.3.9 and PostgreSQL 18.6).
         """
         try:
-            if len(statements) == 1:
-                return [_rows_of(self._execute(statements[0]))]
-            return self._run_text(statements)
+            with self._watched.call():
+                return [_rows_of(self._execute(statements[0]))] if len(statements) == 1 else self._run_text(statements)
         except psycopg.Error as error:
             raise self._undone(error) from error
 
@@ -196,7 +193,7 @@ class Link:
         self._doubts.clear()
         sent: list[psycopg.Cursor[tuple[Any, ...]]] = []
         try:
-            with self._db.pipeline():
+            with self._watched.call(), self._db.pipeline():
                 for one in (*statements, plain("COMMIT"), *([hint] if hint else ())):
                     sent.append(self._execute(one))
         except psycopg.Error as error:
@@ -243,7 +240,8 @@ class Link:
         """End the transaction, if there is one, without a write. Never raises; a connection that fails is closed."""
         try:
             if not self._db.closed and self.is_in_transaction:
-                self._db.execute("ROLLBACK")
+                with self._watched.call():
+                    self._db.execute("ROLLBACK")
         except psycopg.Error as error:
             _log.warning("a transaction could not be ended, so its connection is closed: %s", _text(error))
             self.close()

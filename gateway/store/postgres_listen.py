@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import secrets
+import select
 import threading
 from collections.abc import Callable
 from time import monotonic
 
 import psycopg
-from psycopg import sql
+from psycopg.pq.abc import PGconn
 
 from gateway.errors import Busy, Fatal
 from gateway.store.postgres_link import Link, Lost
@@ -68,22 +69,29 @@ class Listener:
         try:
             channel = channel_of(ledger_of(link, self._origin))
             for name in (channel, self._own):
-                link.db.execute(sql.SQL("LISTEN {}").format(sql.Identifier(name)))
+                link.script(f'LISTEN "{name}"')
             self.connections += 1
             self._hint()  # whatever was told while nobody listened
-            self._hear(link.db, channel)
+            self._hear(link.db.pgconn, channel)
         finally:
             link.close()
 
-    def _hear(self, db: psycopg.Connection[tuple[object, ...]], channel: str) -> None:
-        heard = probed = monotonic()
+    def _hear(self, wire: PGconn, channel: str) -> None:
+        """Wait for notices and send probes, never for an answer: on a half-open connection there is none."""
+        heard = monotonic()
+        probed = 0.0
+        is_answered = True
         while not self._is_stopping.is_set():
             if monotonic() - heard > self._silence:
                 raise Lost("nothing was heard, not even this node's own notices")
-            if monotonic() - probed > self._probe:
-                probed = monotonic()
-                db.execute("SELECT pg_notify(%s, '')", (self._own,))
-            for notice in db.notifies(timeout=_LOOK_SECONDS, stop_after=1):
+            if is_answered and monotonic() - probed > self._probe:
+                wire.send_query(f'NOTIFY "{self._own}"'.encode())
+                probed, is_answered = monotonic(), False
+            select.select([wire.socket], [], [], _LOOK_SECONDS)
+            wire.consume_input()
+            while not is_answered and not wire.is_busy():
+                is_answered = wire.get_result() is None
+            while (notice := wire.notifies()) is not None:
                 heard = monotonic()
-                if notice.channel == channel and notice.pid != self._own_pid():
+                if notice.relname == channel.encode() and notice.be_pid != self._own_pid():
                     self._hint()
