@@ -29,6 +29,7 @@ from gateway.client.exits import DONE, REFUSED
 from gateway.client.office import rows_in
 from gateway.client.profile import refreshed
 from gateway.client.terminal import command_parser, duration_ms, operating, patient, perform
+from gateway.config import load_settings
 from gateway.core.key import line_of
 from gateway.core.state import LedgerKey
 from gateway.keyroom import KEYS, PUBLIC, key_files
@@ -225,7 +226,10 @@ async def publish_stated(office: Office) -> None:
     publish(office.data / PUBLIC, following, office.root)
     with suppress(ClientError, Malformed):  # the operator's own profile finds it by itself another time
         refreshed(office.agent.profile, signed_key_document(following, office.root))
-    print(f"published version {following.version} of the key document; the gateway serves it now")
+    others = ""
+    if load_settings(office.data).store:
+        others = ". Other nodes serve it when they have the folder that public leads to, and the link"
+    print(f"published version {following.version} of the key document; the gateway serves it now{others}")
 
 
 def _installed(office: Office, purpose: str, committed: str | None, used: set[bytes]) -> SigningKey:
@@ -351,8 +355,13 @@ def _is_proven(office: Office, line: KeyLine) -> bool:
 
 
 async def rotate(office: Office, arguments: argparse.Namespace) -> int:
-    """Announce the next key of each purpose, and publish the document that has both in it."""
+    """Announce the next key of each purpose, and publish the document that has both in it.
+
+    Where there may be other nodes, they get the key before it is announced: who lacks it then decides nothing any more.
+    """
     await publish_stated(office)
+    if load_settings(office.data).store and not getattr(arguments, "copied", False):
+        return await _install_first(office, _purposes(arguments))
     for purpose in _purposes(arguments):
         in_force = (await stated(office)).in_force(purpose)
         if len(in_force) > 1:
@@ -365,6 +374,21 @@ async def rotate(office: Office, arguments: argparse.Namespace) -> int:
         print("Have the witnesses add the new log key now: who does not know it cosigns nothing once the old one ends.")
     print("Readers fetch the new document by and by. Then end the old keys:  tallystick keys retire --data DIR")
     return DONE
+
+
+async def _install_first(office: Office, purposes: Sequence[str]) -> int:
+    """Put the keys that come next into `keys/`, and say where else they are needed."""
+    now = await stated(office)
+    used = {line.key.public_key for line in now.lines}
+    for purpose in purposes:
+        if len(now.in_force(purpose)) == 1:
+            _installed(office, purpose, now.following.get(purpose), used)
+    print(
+        f"the next keys lie in {office.data / KEYS}, and nothing is announced yet. Copy them, each with its passphrase,"
+        " into keys/ of every other node of this ledger; then run this again with --copied",
+        file=sys.stderr,
+    )
+    return REFUSED
 
 
 async def retire(office: Office, arguments: argparse.Namespace) -> int:
@@ -478,6 +502,10 @@ def _parser(name: str, verb: str) -> argparse.ArgumentParser:
         )  # fmt: skip
     else:
         parser.add_argument("--purpose", choices=(*PURPOSES, "both"), default="both", help="which (default both)")
+    if verb == "rotate":
+        parser.add_argument(
+            "--copied", action="store_true", help="every node of a ledger in PostgreSQL has the next keys in its keys/"
+        )
     return parser
 
 

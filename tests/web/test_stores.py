@@ -17,13 +17,16 @@ from typing import Any
 import pytest
 
 from gateway.__main__ import main
+from gateway.client.exits import DONE, REFUSED
 from gateway.config import SETTINGS_FILE, load_settings
 from gateway.errors import Fatal, StartError
 from gateway.node_commands import copy_node
+from gateway.rotation import rotate
 from gateway.stores import open_reader
 from keys.signing import SigningKey
 from tests.pg.conftest import database_url as database_url
 from tests.pg.server import free_port, fresh_database
+from tests.system.test_rotation import Place
 from tests.web.test_decisions import check_holds, leaf_of
 from tests.web.test_problems import check_problem
 from tests.web.world import AUTHORITY, ORIGIN, Message, World, make, world
@@ -322,6 +325,28 @@ def test_a_ledger_in_a_file_has_one_node(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["node", "add", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "other")]) == 1
     assert "tallystick db copy" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+async def test_a_rotation_waits_until_every_node_has_the_next_key(
+    nodes: tuple[World, World], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = nodes
+    place = Place(here)
+    assert await place.run(rotate) == REFUSED
+    assert "into keys/ of every other node" in capsys.readouterr().err
+    assert (here.folder / "keys" / "log.2.key").exists() and "key.announced" not in here.types()
+    assert await place.run(rotate, purpose="receipt", copied=True) == DONE
+    await here.agent("a")
+    refused = await there.acquire("a", "lock:x")
+    check_problem(refused, "store_unfit", 503)
+    assert "has no private half" in (await there.get("/readyz")).json["detail"]
+    for name in ("receipt.2.key", "receipt.2.pass"):
+        shutil.copy2(here.folder / "keys" / name, there.folder / "keys" / name)
+    async with asyncio.timeout(20):
+        while (await there.get("/readyz")).status != 200:  # noqa: ASYNC110  # it tells nobody by itself
+            await asyncio.sleep(0.1)
+    check_holds(here, await here.acquire("a", "lock:x"))
+    assert (await there.acquire("a", "lock:y")).status == 200
 
 
 # -- duties ------------------------------------------------------------------------------------------------------------
