@@ -41,8 +41,10 @@ async def check_replays(crowd: Crowd) -> None:
     """The same request again gets the same bytes again, from whichever node."""
     asked = crowd.answers[:: max(1, len(crowd.answers) // REPLAYS_MAX)]
 
+    room = asyncio.Semaphore(8)
+
     async def check(number: int) -> None:
-        async with Member(crowd, number) as member:
+        async with room, Member(crowd, number) as member:
             for answer in [one for one in asked if one.number == number]:
                 again = await member.put(answer.action, answer.members, answer.key)
                 assert (again.status, again.body) == (answer.status, answer.body), (answer.receipt.seq, answer.action)

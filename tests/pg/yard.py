@@ -27,12 +27,10 @@ WAIT_SECONDS = 60.0
 _KEEPER = """
 read -r _
 for signal in QUIT KILL; do
-    for process in /proc/[0-9]*; do
-        [ "$process" = "/proc/$$" ] || ! grep -qsF -- "$1" "$process/cmdline" || kill -$signal "${process#/proc/}"
-    done 2>/dev/null
-    sleep 0.5
+    found=$(printf %s "$YARD" | grep -lsFf - /proc/[0-9]*/cmdline | cut -d/ -f3)
+    [ -z "$found" ] || { kill -$signal $found; sleep 1; } 2>/dev/null
 done
-rm -rf -- "$1"
+rm -rf -- "$YARD"
 """
 
 
@@ -85,7 +83,10 @@ class Yard:
         self._processes: list[subprocess.Popen[bytes]] = []
         self.own(self.path)
         self._keeper = subprocess.Popen(
-            ["/bin/sh", "-c", _KEEPER, "keeper", str(self.path)], stdin=subprocess.PIPE, start_new_session=True
+            ["/bin/sh", "-c", _KEEPER],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            env={"PATH": os.defpath, "YARD": str(self.path)},
         )
 
     def own(self, path: Path) -> Path:
