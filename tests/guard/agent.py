@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.guard import warm
 from tests.guard.world import Tree
+from tests.system import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENT = ("--deadline", "50s")  # a machine that runs many tests at once is slow; a later option counts

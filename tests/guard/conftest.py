@@ -8,21 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.guard import warm
 from tests.guard.world import World
 from tests.system.process import Gateway
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def _warm() -> Iterator[None]:
-    with warm.served():
-        yield
-
-
 @pytest.fixture(scope="module")
-def served(_warm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     data = tmp_path_factory.mktemp("ledger") / "data"
     limits = ("--parameter", "ratePerSecond=10000", "--parameter", "rateBurst=10000", "--metrics-port", "0")
     with Gateway(data, *limits) as gateway:

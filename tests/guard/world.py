@@ -15,7 +15,7 @@ from typing import Any
 from gateway.client.agent import Agent
 from gateway.guard.git import Git
 from gateway.guard.hooks import install_hooks
-from tests.guard import warm
+from tests.system import warm
 from tests.system.process import Gateway
 from verifier.wire import JsonObject
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from tests.system import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 30.0
 
@@ -140,9 +142,9 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_module(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments], cwd=ROOT, text=True, capture_output=True, timeout=120, check=False
-    )
+    """Call a program in a process of its own."""
+    line = warm.command(*arguments, module=module)
+    return subprocess.run(line, cwd=ROOT, text=True, capture_output=True, timeout=120, check=False)
 
 
 def free_port() -> int:

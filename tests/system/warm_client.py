@@ -1,4 +1,4 @@
-"""Hands a call of `tallystick` to the process of warm.py: arguments, folder, variables and the three open files."""
+"""Hands a call of a program to the process of warm.py: arguments, folder, variables and the three open files."""
 
 import _socket
 import os
