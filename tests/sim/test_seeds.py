@@ -1,4 +1,7 @@
-"""Scenario: a thousand worlds in which everything fails, and every invariant holds after every batch."""
+"""Scenario: a thousand worlds in which everything fails, and every invariant holds after every batch.
+
+A run plays the first of them, TALLYSTICK_FULL all; `make soak` others.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from gateway.core.refusal import TABLE
+from tests.scale import IS_FULL, drawn
 from tests.sim.__main__ import main
 from tests.sim.simulation import run
 from verifier.entries import ENTRY_TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS, CHUNK = 1_000, 50
+SEEDS, CHUNK = drawn(1_000, share=200), 25
 BUGS = {"decision.failed", "decision_failed"}  # an error inside a decision
 RARE = {
     "cycle of more than two", "passed over", "searchBounded", "softCycle", "waits in a deadlock", "session shared",
@@ -26,6 +30,16 @@ RARE = {
     "retirement.refused: operator_required", "disowning.refused: operator_required", "disowning.refused: key_unknown",
     "key_statement_invalid", "key_unready", "older copy refused", "witnessed by all", "witnessed by some", "receipt 3",
     "proven after theft",
+}  # fmt: skip
+# In fewer than one world of thirty: too seldom to be sure of in the first two hundred, demanded of the thousand.
+SELDOM = {
+    "admission_conflict", "announcement.refused: operator_required", "apikey_used", "cycle of more than two",
+    "disowning.refused", "disowning.refused: key_unknown", "disowning.refused: operator_required", "fault lacking",
+    "forbidden_by_rules", "key_known", "key_last", "key_not_committed", "key_overlap", "key_statement_invalid",
+    "key_unknown", "key_unready", "lease_changed", "lease_transferred", "ledger.disputed", "ledger_disputed",
+    "not_permitted", "older copy refused", "outside_window", "passed over", "proven after theft", "receipt 3",
+    "retirement.refused", "retirement.refused: key_last", "retirement.refused: operator_required", "rules.refused",
+    "rules_out_of_turn", "scheme.refused", "scheme_busy", "searchBounded", "ticket_not_yours",
 }  # fmt: skip
 UNSEEN = {"idempotency_mismatch"}  # nobody uses a key for two requests
 # Too seldom here to be sure of: what test_admissions.py, tests/core/test_asking_circles.py and tests/lies see of it.
@@ -63,7 +77,7 @@ def everything() -> set[str]:
     """Return each entry and each refusal there is, and what is seldom seen of sessions, keys and in the wait graph."""
     entries = {name.removeprefix("tallystick/").split("/")[0] for name in ENTRY_TYPES}
     refusals = {row.name for row in TABLE}
-    return (entries | refusals | RARE) - BUGS - UNSEEN - ELSEWHERE
+    return (entries | refusals | RARE) - BUGS - UNSEEN - ELSEWHERE - (set() if IS_FULL else SELDOM)
 
 
 def traces(hash_seed: str) -> str:
