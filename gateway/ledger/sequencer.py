@@ -33,7 +33,7 @@ from gateway.core.outcome import Rules as Evaluate
 from gateway.core.state import COSIGNED_KEY, Cosigned, Parameters
 from gateway.core.witnessed import witnessed
 from gateway.errors import Busy, Damaged, Fatal
-from gateway.ledger.batches import RETRY_DISK_S
+from gateway.ledger.commits import RETRY_DISK_S
 from gateway.ledger.follower import Follower
 from gateway.ledger.history import Answer, Confirmed
 from gateway.ledger.line import Line, Waiting
@@ -145,7 +145,7 @@ class Sequencer(Writer):
     def is_ready(self) -> bool:
         """Say whether a command would be decided now."""
         is_open = bool(self._tasks) and self.failure is None and not self._is_stopping and not self.damage
-        return is_open and self._has_begun and self.unfit is None and not self.is_stalled
+        return is_open and self._has_begun and self.unfit is None and not self.is_stalled and not self.is_away
 
     @property
     def queue_depth(self) -> int:

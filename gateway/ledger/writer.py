@@ -20,7 +20,8 @@ from collections.abc import Awaitable, Callable
 from gateway.core.state import EXPENDABLE_PREFIXES, Change
 from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
 from gateway.ledger import batches
-from gateway.ledger.batches import RETRY_DISK_S, Batches
+from gateway.ledger.batches import Batches
+from gateway.ledger.commits import RETRY_DISK_S
 from gateway.ledger.line import Waiting
 from gateway.ledger.orphans import Orphans
 from gateway.ledger.parking import Parking
@@ -52,6 +53,8 @@ class Writer(Batches):
     or is offered, until an operator has looked; reads go on."""
     failure: Fatal | None = None
     """Why nothing is decided any more; its text is for the operator."""
+    is_away = False
+    """Whether the store was not reached when it was asked last; whoever can should go to another node."""
     unfit: Unfit | None = None
     """Why nothing is decided until an operator has changed a setting, or brought a key; reads go on meanwhile."""
 
@@ -114,7 +117,7 @@ class Writer(Batches):
     def _is_due(self) -> bool:
         """Say whether there is something to be done that nobody asked for."""
         book = self._tail.book
-        if book is None or self.unfit is not None:
+        if book is None or self.unfit is not None or self.is_away:
             return True
         return bool(self._tail.view.due(self._clock.peek(book.head.time_ms), 1))
 
@@ -139,12 +142,13 @@ class Writer(Batches):
             self._fail(waiting, failure)
             raise
         else:
-            self.unfit = None
+            self.unfit, self.is_away = None, False
         finally:
             self._serving = ()
 
     def _heed(self, busy: Busy) -> None:
         """Decide nothing while the store, or this node, is unfit; the operator is told once why."""
+        self.is_away = busy.reason == "store_unreachable"
         if isinstance(busy, Unfit):
             self.unfit = busy
             if busy.text != self._told:
@@ -197,6 +201,7 @@ class Writer(Batches):
             self._tell(asked, failure)
             raise
         else:
+            self.is_away = False
             self._tell(asked, None)
 
     async def _learn(self) -> None:

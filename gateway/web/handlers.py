@@ -243,6 +243,8 @@ async def readyz(house: House, call: Call) -> Reply:
         raise Refusable("store_unfit", detail, {"Retry-After": "5"})
     if house.sequencer.is_stalled:
         raise Refusable("store_stalled", STORE_ROWS["store_stalled"], {"Retry-After": "5"})
+    if house.sequencer.is_away:
+        raise Refusable("store_unreachable", STORE_ROWS["store_unreachable"], {"Retry-After": "5"})
     if not house.sequencer.is_ready:
         raise Refusable("recovering", "Decisions have stopped.", {"Retry-After": "5"})
     return plain(b"ready\n", TEXT)

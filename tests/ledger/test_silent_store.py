@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.state import LedgerKey, decode_record
 from gateway.errors import Busy, Fatal, Unfit
-from gateway.ledger import batches, sequencer
+from gateway.ledger import commits, sequencer
 from keys.signing import SigningKey
 from tests.core.requests import acquire, key_of
 from tests.ledger.nodes import check_answers, end, nodes_on, started, until
@@ -24,8 +24,8 @@ FILE = "lock:silent"
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "LANDED_PAUSE_S", 0.001)
-    monkeypatch.setattr(batches, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(commits, "LANDED_PAUSE_S", 0.001)
+    monkeypatch.setattr(commits, "PATIENCE_S", 0.1)
     monkeypatch.setattr(sequencer, "STOP_S", 0.3)
     monkeypatch.setattr("gateway.store.memory.LOCK_SECONDS", 0.05)
 
@@ -110,7 +110,7 @@ async def test_a_batch_that_nobody_knows_of_is_found_or_decided_when_the_ledger_
     a, b = await started(tmp_path)
     asked = acquire("A", FILE)
     a.store.plan.append(("commit", fault))
-    a.store.plan.extend([("landed", "busy")] * batches.LANDED_TRIES)
+    a.store.plan.extend([("landed", "busy")] * commits.LANDED_TRIES)
     told = await outcome(a.ask(asked))
     assert isinstance(told, Busy) and told.reason == "outcome_unknown"
     assert a.sequencer.failure is None
@@ -136,6 +136,30 @@ async def test_a_head_that_keeps_moving_is_busy_and_no_end(tmp_path: Path) -> No
     with pytest.raises(Busy, match="store_busy"):
         await a.acquire("A", FILE)
     assert a.sequencer.failure is None and (await a.acquire("A", FILE)).status == 200
+    await end([a, b])
+
+
+# -- away --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["lock", "news"])
+async def test_a_node_that_does_not_reach_its_store_says_so_to_the_proxy_and_heals(call: str, tmp_path: Path) -> None:
+    a, b = await started(tmp_path)
+    away = True
+
+    def unreachable(name: str) -> None:
+        if away and name in ("lock", "news"):
+            raise Busy("store_unreachable")
+
+    a.store.before = unreachable
+    with pytest.raises(Busy, match="store_unreachable"):
+        await (a.acquire("A", FILE) if call == "lock" else a.sequencer.catch_up())
+    assert a.sequencer.is_away and not ready(a) and ready(b)
+    await a.settle()
+    assert not ready(a), "as long as it lasts"
+    away = False
+    await a.settle()
+    assert ready(a) and (await a.acquire("A", FILE)).status == 200
     await end([a, b])
 
 
