@@ -2,83 +2,59 @@
 
 House rules of this file:
 
-* Every call of the store is made here or in a subclass, through `_in_thread`, one at a time. Between `lock` and
-  `commit` every way out gives the head back.
+* Between `lock` and `commit` every way out gives the head back.
 * Where other nodes write too, what they wrote since is followed first, under the head; who came meanwhile goes along.
-* After an unclear commit, find out. Who can't find out, and is the only one who writes, stops (`Fatal`); where others
-  write, the book is dropped, the waiters are told that nobody knows, and the next one reads the ledger anew.
-* A call that takes longer than PATIENCE_S is waited for, but nobody else has to wait for it.
+* A command that can't be built takes no other with it, nor does a waiter that can't be answered.
 
 Source: docs/architecture.md, life of a signed request; docs/protocol.md, commit.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import ParamSpec, TypeVar
 
 from gateway.clock import LogClock, StoreClock
 from gateway.core.append import Batch
 from gateway.core.opening import Cause, start_steps
 from gateway.core.outcome import Replay, Unreceipted
 from gateway.core.state import COLD_PREFIXES, Record, decode_record
-from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
+from gateway.errors import Busy, Fatal, Unfit
+from gateway.ledger.commits import Commits
 from gateway.ledger.history import Answer, Book, open_book, stored_answer
-from gateway.ledger.line import Line, Waiting
+from gateway.ledger.line import Waiting
 from gateway.ledger.live import cold_keys
 from gateway.ledger.orphans import lots
-from gateway.ledger.tail import Tail
-from gateway.ledger.tally import Counters
 from gateway.ledger.turn import Found, Rules, Turn, decide_batch, make_turn, repeated, result_of
-from gateway.ledger.worker import Worker
 from gateway.signer import Signer
-from gateway.store.contract import Locked, SignedBatch, Store, StoredBatch, StoredCheckpoint
+from gateway.store.contract import Locked, SignedBatch, StoredCheckpoint
 from verifier.note import VerifierKey
 
 BATCH_MAX = 256
 DECIDE_MS_MAX = 100  # for one batch: a renewal behind a burst of dear questions waits for this, not for all of them
-RETRY_DISK_S = 5  # a person has to look, but a disk that is only slow recovers by itself
 CARRIED_MAX = 4_096  # nonces burnt by replays that wait for a commit to go along with
-PATIENCE_S = 5.0  # for one call of a store that other machines take part in
 TOP_UP_MS = 2  # a head that was waited for longer was another node's, and more came meanwhile
-LANDED_TRIES = 8
-LANDED_PAUSE_S = 0.25
 UNSIGNED_MAX = 1_024  # batches signed again at a start; older ones are upkeep
 
-P = ParamSpec("P")
-T = TypeVar("T")
 _log = logging.getLogger("tallystick.sequencer")
 
 
-class Batches:
-    """What a sequencer does with its store. It adds the loop and the doors, and makes what is declared here."""
+class Batches(Commits):
+    """What a sequencer does with a batch. Who derives from it makes what is declared here."""
 
-    _store: Store
     _signer: Signer
     _clock: LogClock
     _store_clock: StoreClock | None
     _boottime_ms: Callable[[], int]
     _rules: Rules
     _genesis: bytes
-    _thread: Worker
-    _line: Line
-    _tail: Tail
-    _mark: Callable[[str, int], None]
     _serve: Callable[[list[Waiting]], Awaitable[None]]
     _keep: Callable[[], Awaitable[int]]
     _has_key: Callable[[str, VerifierKey], bool] | None
     _is_clock_accepted: bool
-    _is_shared: bool
-    counters: Counters
     cosigned: bytes | None = None
     """The newest checkpoint that witnesses cosigned, as the start found it; whoever uses it verifies it."""
     _has_begun = False  # the entries of this process's start are written
-    _serving: Sequence[Waiting] = ()
-    is_stalled = False
-    """Whether a call of the store has taken long, and has not returned yet; decisions are refused meanwhile."""
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -261,44 +237,6 @@ class Batches:
         if len(self._tail.carried) > CARRIED_MAX:
             await self._keep()
 
-    async def _confirm(self, book: Book) -> None:
-        """Show what other nodes wrote, if they did, as soon as it is durable. Busy, Unknown: perhaps not."""
-        if self._tail.behind:
-            await self._in_thread(self._store.confirm)
-            self._tail.show(book)
-
-    async def _commit(self, book: Book, stored: StoredBatch) -> None:
-        """Return when the batch is durable; HeadMoved and Busy when it is not there."""
-        try:
-            await self._in_thread(self._store.commit, stored, book.head)
-        except Unknown as unknown:
-            _log.warning("the outcome of a commit is unclear: %s", unknown)
-            if not await self._landed(stored.head.batch_id):
-                raise HeadMoved("a batch did not land and is decided again") from unknown
-        self._mark("committed", len(stored.leaves))
-
-    async def _landed(self, batch_id: str) -> bool:
-        """Say whether a batch was committed. Busy: nobody knows yet. Fatal: nobody will, before a restart."""
-        if self._is_shared:
-            return await self._find_out(batch_id)
-        try:
-            return await self._in_thread(self._store.landed, batch_id)
-        except Exception as error:
-            raise Fatal(
-                f"nobody knows whether a batch was committed: {error}; restart when the store is back"
-            ) from error
-
-    async def _find_out(self, batch_id: str) -> bool:
-        """Ask for a while. A batch that nobody knows of is found, or not, when the ledger is read anew."""
-        for _ in range(LANDED_TRIES):
-            try:
-                return await self._in_thread(self._store.landed, batch_id)
-            except Exception as error:
-                _log.warning("nobody knows yet whether a batch was committed: %s", error)
-            await asyncio.sleep(LANDED_PAUSE_S)
-        self._tail.drop()
-        raise Busy("outcome_unknown", RETRY_DISK_S)
-
     async def _replays(self, batch: Batch) -> dict[int, Answer]:
         """Return the answers of earlier batches that this one repeats, as far as they can be read."""
         wanted, confirmed = repeated(batch), self._tail.confirmed
@@ -333,35 +271,3 @@ class Batches:
         for fault in turn.batch.faults:
             _log.error("a decision failed", exc_info=fault)
         self._mark("delivered", len(turn.batch.leaves))
-
-    def _answer(self, waiting: Waiting, result: Answer | Exception | None) -> None:
-        if not waiting.answer(result):
-            self.counters.abandoned += 1
-
-    def _fail(self, waiting: Sequence[Waiting], error: Exception) -> None:
-        for one in waiting:
-            self._answer(one, error)
-
-    # -- the store's calls --------------------------------------------------------------------------------------------
-
-    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking call in the commit thread."""
-        running = self._thread.call(partial(call, *args, **kwargs))
-        if not self._is_shared:
-            return await running
-        timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._stall)
-        try:
-            return await running
-        finally:
-            timer.cancel()
-            if self.is_stalled:
-                self.is_stalled = False
-                _log.warning("the store answers again")
-
-    def _stall(self) -> None:
-        """Nobody has to wait for a store that does not answer: what was handed to it goes on, and is found later."""
-        self.is_stalled = True
-        self.counters.stalls += 1
-        _log.error("the store has not answered for %.0f s; decisions are refused until it does", PATIENCE_S)
-        self._fail(self._serving, Busy("outcome_unknown", RETRY_DISK_S))
-        self._fail(self._line.take(len(self._line)), Busy("store_stalled", RETRY_DISK_S))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Busy
-from gateway.ledger import batches
+from gateway.ledger import batches, commits
 from gateway.ledger.history import Answer
 from tests.core.requests import Ask, acquire, release
 from tests.ledger.nodes import check_answers, check_tokens, end, started
@@ -41,7 +41,7 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "LANDED_PAUSE_S", 0.001)
+    monkeypatch.setattr(commits, "LANDED_PAUSE_S", 0.001)
     monkeypatch.setattr(batches, "TOP_UP_MS", 0)  # every batch looks for more
     monkeypatch.setattr("gateway.store.memory.LOCK_SECONDS", 0.02)
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core import refusal
 from gateway.errors import Busy
-from gateway.ledger import batches
+from gateway.ledger import commits
 from gateway.ledger.sequencer import Refused
 from tests.core.requests import acquire, release
 from tests.ledger.nodes import Moody, Primary, check_answers, end, nodes_on, shared_disk
@@ -21,7 +21,7 @@ FILE = "lock:vanishing"
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "LANDED_PAUSE_S", 0.01)
+    monkeypatch.setattr(commits, "LANDED_PAUSE_S", 0.01)
 
 
 async def pair(folder: Path) -> tuple[World, World, Primary]:
