@@ -10,14 +10,28 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.core.state import Agent, ApiKey, Lease, Operator, Principal, Scheme, Session, Ticket, Waits
+from gateway.core.state import (
+    Agent,
+    ApiKey,
+    Lease,
+    Operator,
+    Principal,
+    Scheme,
+    Session,
+    Ticket,
+    Waits,
+    encode_record,
+)
 from gateway.store.contract import RecordChange
 from gateway.store.recent import SEAL_KEYS
 from gateway.store.sqlite import SqliteStore
 from tests.core.requests import acquire, chain, did_of, issue, open_session, release, remove, set_scheme
+from tests.pg.conftest import database_url
 from tests.store.exercise import Writer
+from tests.store.postgres import ORIGIN, Postgres
 from tests.world import World
 
+__all__ = ["database_url"]
 VIEWS: dict[str, Any] = {
     "leases": Lease, "waits": Waits, "operators": Operator, "agents": Agent, "apikeys": ApiKey, "sessions": Session,
     "tickets": Ticket, "schemes": Scheme, "trust": Principal,
@@ -45,8 +59,16 @@ def test_a_view_has_one_column_for_each_member_of_its_record(tmp_path: Path) -> 
         assert tuple(row[1] for row in look(path, f"PRAGMA table_info({view})")) == kind._fields
 
 
-async def test_the_views_show_the_live_records_of_a_running_gateway(tmp_path: Path) -> None:
-    world = World(tmp_path, "sqlite")
+@pytest.mark.postgres
+def test_a_view_in_postgresql_has_the_same_columns_and_the_ledgers_name(database_url: str) -> None:
+    engine = Postgres(database_url)
+    query = "SELECT column_name::text FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position"
+    for view, kind in VIEWS.items():
+        assert [row[0] for row in engine.sql(query, view)] == ["origin", *kind._fields]
+
+
+async def live(world: World) -> None:
+    """Start, and make records of every kind that has a view."""
     await world.start()
     await world.acquire("A", "lock:1", "lock:2")
     await world.ask(acquire("B", "lock:1"))
@@ -58,6 +80,11 @@ async def test_the_views_show_the_live_records_of_a_running_gateway(tmp_path: Pa
     await world.ask(remove("op", "C", world.clock.wall))
     await world.ask(issue("op", "1" * 64, "live", at_ms=world.clock.wall, name="ci"))
     await world.ask(open_session("S", chain("A", "S", resources=["lock:**"]), at_ms=world.clock.wall))
+
+
+async def test_the_views_show_the_live_records_of_a_running_gateway(tmp_path: Path) -> None:
+    world = World(tmp_path, "sqlite")
+    await live(world)
     records = [record for _, record in world.sequencer.view.scan("")]
     for view, kind in VIEWS.items():
         found = look(world.path, f"SELECT * FROM {view}")
@@ -68,6 +95,23 @@ async def test_the_views_show_the_live_records_of_a_running_gateway(tmp_path: Pa
     assert dict(look(world.path, "SELECT did, trust FROM trust"))[did_of("A")] == 50_500
     assert look(world.path, "SELECT is_folding FROM schemes") == [(1,)]
     world.audit()
+    await world.stop()
+
+
+@pytest.mark.postgres
+async def test_the_views_in_postgresql_show_the_same_records(tmp_path: Path, database_url: str) -> None:
+    world = World(tmp_path, "memory")
+    await live(world)
+    engine = Postgres(database_url)
+    store = engine.open()
+    records = list(world.sequencer.view.scan(""))
+    Writer().write(store, 1, changes=[(key, encode_record(record), None) for key, record in records])
+    for view, kind in VIEWS.items():
+        found = [tuple(map(member, row)) for row in engine.sql(f"SELECT * FROM tallystick.{view}")]
+        assert {row[0] for row in found} == {ORIGIN}
+        expected = [tuple(record) for _, record in records if isinstance(record, kind)]
+        assert sorted(row[1:] for row in found) == sorted(expected) != []
+    store.close()
     await world.stop()
 
 

@@ -1,4 +1,4 @@
--- Views for people: what is live, as of the last commit, in all ledgers of the database. Nothing in the gateway reads them.
+-- Views for people: what is live, as of the last commit, in all ledgers of the database. The gateway reads none of them.
 
 CREATE VIEW tallystick.live_record AS
 SELECT origin, key, convert_from(value, 'UTF8')::json AS value
@@ -29,7 +29,7 @@ SELECT
     value ->> 'actor' AS actor,
     value ->> 'principal' AS principal,
     value ->> 'resource' AS resource,
-    value ->> 'waits' AS waits,
+    (value ->> 'waits')::bigint AS waits,
     (value ->> 'sinceMs')::bigint AS since_ms,
     (value ->> 'refusedAtMs')::bigint AS refused_at_ms,
     value ->> 'leaseId' AS lease_id,
