@@ -1,4 +1,4 @@
-"""`tallystick db migrate | check`: what an operator does with the database that ledgers are in.
+"""`tallystick db migrate | check | copy`: what an operator does with the database that ledgers are in.
 
 Exit codes: 0 done or fit, 1 not done or not fit, 2 wrong usage. Nobody is shown a password: a URL has none.
 """
@@ -8,18 +8,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from gateway.administration import guarded
 from gateway.app import open_ledger, signer_of
-from gateway.config import DURABILITIES, Settings, load_settings
+from gateway.config import DURABILITIES, Settings, load_settings, settings_from
+from gateway.db_copy import MOVED_FILE, copy_ledger, switch
 from gateway.errors import StartError
 from gateway.ledger.history import open_book
 from gateway.store.postgres_fit import findings, look
 from gateway.store.postgres_link import Link, Lost, place_of
 from gateway.store.postgres_schema import Ledger, ledgers_of, migrate, nodes_of, scripts, version_of
 from gateway.store.postgres_sight import PostgresSight
-from gateway.stores import open_reader
+from gateway.stores import open_reader, origin_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,6 +46,14 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument(
         "--durability", choices=DURABILITIES, help="what commits are to survive; default: the node's, or replicated"
     )
+    copy = commands.add_parser(
+        "copy",
+        help="move a stopped ledger from its file into a database",
+        description="Copy it byte for byte, open it there as a start would, then change the setting `store`.",
+    )
+    copy.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory; gateway stopped")
+    copy.add_argument("--store", required=True, metavar="URL", help="postgresql://USER@HOST:PORT/DATABASE")
+    copy.add_argument("--durability", choices=DURABILITIES, default=DURABILITIES[0], help="default: replicated")
     return parser
 
 
@@ -142,4 +152,25 @@ def _open_as_at_start(data: Path, settings: Settings) -> None:
     print(f"opened    {opened.origin} as a start would: {book.head.size} entries, chain, tree, records and seal fit")
 
 
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"migrate": _migrate, "check": _check}
+# -- copy --------------------------------------------------------------------------------------------------------------
+
+
+def _copy(arguments: argparse.Namespace) -> int:
+    data, before = arguments.data, load_settings(arguments.data)
+    if before.store:
+        raise StartError(f"the ledger of {data} is in a database already, at {place_of(before.store)}")
+    wanted = {"store": arguments.store, "durability": arguments.durability}
+    checked = settings_from(wanted, "the command line")
+    settings = replace(before, store=checked.store, durability=checked.durability)
+    origin = origin_of(data)
+    copied = copy_ledger(data, settings, origin)
+    print(f"copied    {origin}: {copied.entries} entries, {copied.batches} batches, {copied.records} records")
+    _open_as_at_start(data, settings)
+    switch(data, settings)
+    print(
+        f"setting   store of {data} leads to {place_of(settings.store)} now; {MOVED_FILE} is a back-up, never serve it"
+    )
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"migrate": _migrate, "check": _check, "copy": _copy}
