@@ -59,6 +59,25 @@ FAULTS: dict[str, float] = {
     "transfer": 0.4,
     "set_scheme": 0.3,
 }
+# What only happens where several nodes may write, each with a server's session.
+NODE_FAULTS: dict[str, float] = {
+    # engine, for each call
+    "in_flight": 0.05,
+    "half_open": 0.02,
+    "confirm_lost": 0.15,
+    "confirm_kept": 0.15,
+    "look_fails": 0.1,
+    "news_busy": 0.1,
+    "lingers": 0.8,
+    "hint_lost": 1.0,
+    # the director, for each occasion
+    "promote": 0.3,
+    "standby_lost": 0.2,
+    "unfit": 0.1,
+    "freeze": 0.3,
+    # for each fail-over
+    "step_db": 0.8,
+}
 # What only happens where there are several operators, sessions and API keys.
 COMPANY_FAULTS: dict[str, float] = {
     # agents and sessions, for each occasion
@@ -155,6 +174,9 @@ class Config:
     admit_share: float = 0.0  # of times that somebody asks before it writes
     is_policed: bool = False  # operators load rules
     plead_share: float = 0.0  # of times that somebody asks for approval, or answers
+    nodes: int = 1  # machines with a gateway each
+    follow_ms: int = 500  # how often a node looks at what others wrote
+    journal_max: int = 64  # batches that the store keeps for those who follow
 
     def but(self, **changes: object) -> Config:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -197,6 +219,7 @@ def draw(seed: int) -> Config:
         batch_max=rng.choice([1, 2, 8, 256]),
     )
     config = _crowded(rng, config) if rng.random() < CROWDED_SHARE else config
+    config = _shared(Random(f"nodes {seed}"), config) if is_replicated else config
     rng = Random(f"company {seed}")
     config = _company(rng, config) if rng.random() < COMPANY_SHARE else config
     rng = Random(f"keys {seed}")
@@ -204,6 +227,16 @@ def draw(seed: int) -> Config:
     config = _watched(rng, config) if rng.random() < WITNESS_SHARE else config
     rng = Random(f"admissions {seed}")
     return _admitting(rng, config) if rng.random() < ADMISSION_SHARE else config
+
+
+def _shared(rng: Random, config: Config) -> Config:
+    """Let there be up to four nodes, on a server that several may write to."""
+    faults = {name: rng.uniform(most / 4, most) for name, most in NODE_FAULTS.items() if rng.random() < FAULTS_SHARE}
+    return config.but(
+        faults=config.faults | faults, nodes=rng.choice([2, 2, 3, 4]) if "second_node" in config.faults else 1,
+        follow_ms=rng.choice([100, 500, 2_000]), journal_max=rng.choice([3, 10, 1_024]),
+        offsets_ms=(*config.offsets_ms, rng.randint(-3_000, 3_000), rng.randint(-3_000, 3_000)),
+    )  # fmt: skip
 
 
 def _admitting(rng: Random, config: Config) -> Config:
@@ -228,15 +261,14 @@ def _rotating(rng: Random, config: Config) -> Config:
 
 
 def _watched(rng: Random, config: Config) -> Config:
-    """Let there be witnesses. Two gateways on one store are left out: one that was overtaken would take what its
-    witnesses have seen of the other for a second history."""
+    """Let there be witnesses. Several nodes are left out: who of them asks is not the engine's business."""
     faults = {name: rng.uniform(most / 4, most) for name, most in WITNESS_FAULTS.items() if rng.random() < 0.6}
     kept = {name: share for name, share in config.faults.items() if name != "second_node"}
     if not config.is_replicated and rng.random() < 0.5:
         kept |= {"older_file": 0.5, "kill": 0.4}
         faults["stay_older"] = WITNESS_FAULTS["stay_older"]
     return config.but(
-        faults=kept | faults, witnesses=rng.choice([1, 3, 3]), liars=rng.choice([0, 1]),
+        nodes=1, faults=kept | faults, witnesses=rng.choice([1, 3, 3]), liars=rng.choice([0, 1]),
         witness_offsets_ms=tuple(rng.randint(-3_000, 3_000) for _ in range(3)),
         witness_entry_ms=rng.choice([1_000, 10_000]), duration_ms=60_000,
     )  # fmt: skip

@@ -26,6 +26,7 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         self._selector = self
         self._clock_resolution = 1e-9
         self._hooks: dict[int, list[Callable[[], object]]] = {}
+        self.each_turn: Callable[[], object] | None = None
 
     @property
     def now_ms(self) -> int:
@@ -42,6 +43,8 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
     def select(self, timeout: float | None) -> list[Any]:
         """Stand in for a selector: nothing ever arrives from outside, time alone passes."""
         self.steps += 1
+        if self.each_turn is not None:
+            self.each_turn()
         for hook in self._hooks.pop(self.steps, ()):
             hook()
         if self._hooks and timeout != 0 and not self._ready:  # type: ignore[attr-defined]

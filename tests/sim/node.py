@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gateway.actions import ACTIONS
 from gateway.core.intake import intake
@@ -20,12 +21,15 @@ from gateway.ledger.history import Answer, kept_cosigned
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.witness import Pace, Witnessing
 from gateway.ledger.witness_start import check_clock, check_sightings, look_around
+from gateway.news import News
 from gateway.rules.engine import open_engine
 from gateway.service import Answered, Desk, Limiter
 from gateway.web.limits import Buckets
 from gateway.web.reads import root_at
 from tests.core.requests import AUTHORITIES, ORIGIN
 from tests.sim.engine import Connection
+from tests.sim.shared import Shared
+from tests.sim.thread import Thread
 from tests.sim.witnesses import Wire, tree_of
 from verifier.checkpoint import Checkpoint
 from verifier.rules import Question
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
     from tests.sim.client import Letter
     from tests.sim.simulation import Simulation
 
-T = TypeVar("T")
 Reply = Answered | Exception
 BOOT_MS = 1_000_000
 ACCEPT_CLOCK_AFTER = 3  # failed starts, then a person has looked at the clock
@@ -55,56 +58,6 @@ class MachineClock:
 
     def boottime_ms(self) -> int:
         return BOOT_MS + self._true_ms() + self.boot_offset_ms
-
-
-class Thread:
-    """In place of `gateway.ledger.worker.Worker`: one call after the other, each takes virtual time."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._waiting: list[tuple[asyncio.Future[Any], Callable[[], Any], int]] = []
-        self._is_dead = False
-        self.handed_over_ms = 0  # true time when the call that is done now was handed over: its log time is of then
-
-    def call(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        loop = self._simulation.loop
-        future: asyncio.Future[T] = loop.create_future()
-        self._waiting.append((future, job, self._simulation.loop.now_ms))
-        loop.call_later(self._simulation.engine_delay_s(), self._do)
-        return future
-
-    def _do(self) -> None:
-        if self._is_dead or not self._waiting:
-            return
-        future, job, self.handed_over_ms = self._waiting.pop(0)
-        delay_s = self._simulation.engine_delay_s()
-        try:
-            result = job()
-        except BaseException as error:
-            self._simulation.loop.call_later(delay_s, self._hand_back, future, future.set_exception, error)
-        else:
-            self._simulation.loop.call_later(delay_s, self._hand_back, future, future.set_result, result)
-
-    def _hand_back(self, future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
-        if not self._is_dead and not future.done():
-            settle(outcome)
-
-    def kill(self) -> None:
-        """Answer nobody any more; what was handed over may still be done, and later than anybody expects."""
-        self._is_dead = True
-        for _, job, _ in self._waiting:
-            if self._simulation.chance("zombie"):
-                self._simulation.loop.call_later(self._simulation.rng.uniform(0, 2), _whatever, job)
-
-    def shutdown(self, wait: bool = True) -> None:
-        """Nothing to end: there is no thread."""
-
-
-def _whatever(job: Callable[[], Any]) -> None:
-    try:
-        job()
-    except Exception:  # nobody is left who could be told
-        return
 
 
 class Free:
@@ -141,7 +94,7 @@ class Process:
         self.gone = asyncio.Event()
         self._simulation = simulation
         self._handlers: dict[asyncio.Task[None], None] = {}
-        self.store: Connection = simulation.database.connect()
+        self.store: Connection = simulation.connect()
         self.store.decided = lambda: (self.thread.handed_over_ms, number)
         self.signer = simulation.new_signer(number)
         self.is_clock_accepted = node.failed_starts >= ACCEPT_CLOCK_AFTER
@@ -156,13 +109,19 @@ class Process:
             genesis=simulation.genesis,
             is_clock_accepted=self.is_clock_accepted,
             evaluate=Shaky(simulation),
+            follow_ms=simulation.config.follow_ms,
+            has_key=simulation.room(self.signer).has,
         )
-        self.thread = Thread(simulation)
+        self.thread = Thread(simulation, self.store)
+        if isinstance(self.store, Shared):
+            self.store.sleep, self.store.wake = self.thread.sleep, self.thread.wake
         self.sequencer._thread = self.thread  # type: ignore[assignment]
         self.since_ms = self.ready_ms = simulation.loop.now_ms
         room = simulation.room(self.signer)
-        self.desk = Desk(self.sequencer, simulation.ledger, self._limiter(), None, room)
+        news = News(self.sequencer, is_shared=self.store.is_shared)
+        self.desk = Desk(self.sequencer, simulation.ledger, self._limiter(), None, room, news)
         self._start: asyncio.Task[None] | None = None
+        simulation.processes.append(self)
 
     def _limiter(self) -> Limiter:
         """Return what the gateway has, in virtual time; a process that starts has forgiven everybody."""
@@ -174,7 +133,12 @@ class Process:
 
     async def start(self) -> None:
         """Start, or raise what the sequencer raises; CancelledError when it was killed meanwhile."""
-        self._start = asyncio.get_running_loop().create_task(self._begin())
+        loop = asyncio.get_running_loop()
+        self._start, gone = loop.create_task(self._begin()), loop.create_task(self.gone.wait())
+        await asyncio.wait([self._start, gone], return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        if self.is_dead:  # what ends with it takes no step any more, also not those of an orderly end
+            raise asyncio.CancelledError
         await self._start
         self.ready_ms = self._simulation.loop.now_ms
         asyncio.get_running_loop().create_task(self._watch())
@@ -235,6 +199,14 @@ class Process:
             task.cancel()
         self.gone.set()
 
+    @property
+    def frozen_s(self) -> float:
+        """Return for how long the process is stopped by a signal yet: nothing goes in or out."""
+        return max(0.0, self.thread.frozen_until_ms / 1_000 - self._simulation.loop.time())
+
+    def freeze(self, seconds: float) -> None:
+        self.thread.frozen_until_ms = self._simulation.loop.now_ms + int(seconds * 1_000)
+
     async def stop(self) -> None:
         """End as a supervisor asks for it: drain, keep, close."""
         if self._watch_task is not None:
@@ -245,6 +217,11 @@ class Process:
 
     def handle(self, letter: Letter, respond: Callable[[Reply], None], *, may_leave: bool) -> None:
         """Serve one request in a task of its own; a client that leaves cancels it."""
+        if self.frozen_s:
+            self._simulation.loop.call_later(self.frozen_s, partial(self.handle, letter, respond, may_leave=may_leave))
+            return
+        if self.is_dead:
+            return
         task = asyncio.get_running_loop().create_task(self._serve(letter, respond))
         self._handlers[task] = None
         task.add_done_callback(lambda task: self._handlers.pop(task, None))
@@ -256,6 +233,8 @@ class Process:
             reply: Reply = await self._decide(letter)
         except Exception as error:
             reply = error
+        while self.frozen_s:  # noqa: ASYNC110  # virtual time costs nothing
+            await asyncio.sleep(self.frozen_s)
         if isinstance(reply, Answered):
             self._simulation.answered(reply)
         respond(reply)
@@ -308,7 +287,8 @@ class Node:
             self.process = None
             return False
         self.failed_starts = 0
-        simulation.must(not process.signer.lacking, "start", "a start without a private key that is in force")
+        is_whole = not process.signer.lacking or process.store.is_shared  # there it waits until somebody brings the key
+        simulation.must(is_whole, "start", "a start without a private key that is in force")
         simulation.must(not simulation.is_surely_older, "start", "an older copy was started behind its witnesses")
         simulation.say(self.name, "started", simulation.database.disk.head.size)  # type: ignore[union-attr]
         return True

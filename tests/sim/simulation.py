@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from gateway import news
 from gateway.client.batch import cut_batch
 from gateway.core import append, expiry
 from gateway.core.append import Imprint, build_batch
@@ -21,6 +22,7 @@ from gateway.core.opening import Opening, opened
 from gateway.core.state import encode_record, ticket_key
 from gateway.errors import Busy, Fatal
 from gateway.ledger import batches as batches_module
+from gateway.ledger import follower
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.live import Live
 from gateway.ledger.tree import EMPTY_EDGE, Growth
@@ -45,6 +47,9 @@ from tests.sim.loop import VirtualLoop
 from tests.sim.node import MachineClock, Node, Process, Reply
 from tests.sim.office import Enroller, Operator
 from tests.sim.reader import check_picture
+from tests.sim.server import Server
+from tests.sim.several import Several
+from tests.sim.shared import Shared
 from tests.sim.telling import Telling
 from tests.sim.witnesses import Witness, policy_of
 from verifier.checkpoint import Checkpoint, parse_checkpoint
@@ -59,11 +64,16 @@ LINES_KEPT = 60
 DOWN_S = 20  # how long a machine is away at most
 WAKE_S = 7  # a slow engine takes six of them
 LATE_MS = 100  # an engine's calls take some ms each
-HINDERED_MS = {"slow": 7_000}  # how long after a fault its traces may last; any other is over when it has happened
+# How long after a fault its traces may last; any other is over when it has happened.
+HINDERED_MS = {
+    "slow": 7_000, "half_open": 15_000, "in_flight": 5_000, "confirm_lost": 4_000, "lingers": 4_000, "lost": 1_000,
+    "kept": 1_000, "unreplicated": 1_000, "confirm_kept": 1_000, "look_fails": 1_000,
+}  # fmt: skip
 HINDERING = frozenset(
     (
         "busy", "lost", "kept", "unreplicated", "lock_busy", "load_busy", "keep_fails", "slow", "key_lost", "key_kept",
-        "witness_slow",
+        "witness_slow", "half_open", "in_flight", "confirm_lost", "confirm_kept", "look_fails", "news_busy", "lingers",
+        "fail_over", "unreachable",
     )
 )  # fmt: skip
 WORKERS_MAX = 5  # sessions at a time
@@ -148,7 +158,7 @@ class Simulation:
         self.checker = Checker(config.due_max)
         self.checker.slack_ms = self._slack_ms()
         self.checker.is_engine_flaky = not ADMISSION_FAULTS.keys().isdisjoint(config.faults)
-        self.database = Database(self, self.rng, self._committed, is_replicated=config.is_replicated)
+        self.database = self._database()
         self.folder = {"log": ["log"], "receipt": ["receipt"]}  # the names of the private keys that are there
         self.witnessed_by = self._witnesses()
         self.witnesses = policy_of(self.witnessed_by, config.witnesses // 2 + 1) if self.witnessed_by else None
@@ -157,15 +167,17 @@ class Simulation:
         self.signed_size = 0  # of the largest checkpoint signed
         self.is_surely_older = False  # the file in place ends before what the quorum has seen
         self.keeper = Keeper(self)
+        self.processes: list[Process] = []  # all that ever were
         self.genesis = self._open()
         self.ledger = Ledger(
             ORIGIN, self.genesis, AUTHORITIES, (self.key("op").did,), self.key("enroller").did, True, False,
             config.parameters, root_vkey(ORIGIN, self.key("root").public_key),
         )  # fmt: skip
         self.network = Network(self)
+        self.several = Several(self)
         self.nodes = [
             Node(self, f"node{at}", MachineClock(lambda: loop.now_ms, self.start_ms, offset_ms))
-            for at, offset_ms in enumerate(config.offsets_ms[: 1 + ("second_node" in config.faults)])
+            for at, offset_ms in enumerate(config.offsets_ms[: config.nodes])
         ]
         self.custodial = config.agents[-1] if config.is_custodial else ""
         self.agents = [Agent(self, name) for name in config.agents]
@@ -176,6 +188,28 @@ class Simulation:
         self._hired: list[asyncio.Task[None]] = []
         self._keys: list[str] = []  # of all sessions so far
         self._number = 0
+
+    def _database(self) -> Database:
+        if not self.config.is_replicated:
+            return Database(self, self.rng, self._committed, self.loop)
+        server = Server(
+            self, self.rng, self._committed, self.loop, journal_max=self.config.journal_max, start_ms=self.start_ms
+        )
+        server.accuse = self.fail
+        return server
+
+    @property
+    def server(self) -> Server | None:
+        """Return the database, where several nodes may write to it."""
+        return self.database if isinstance(self.database, Server) else None
+
+    def connect(self) -> Connection:
+        """Return the store of a new process."""
+        return Connection(self.database) if self.server is None else Shared(self.server)
+
+    def wall_ms(self, node: Node) -> int:
+        """Return the wall clock that log time follows where a node writes."""
+        return node.clock.now_ms() if self.server is None else self.server.wall_ms
 
     @property
     def actors(self) -> Sequence[Agent]:
@@ -211,7 +245,8 @@ class Simulation:
 
     def _slack_ms(self) -> int:
         """How much sooner in true time a lease may end, beyond one step: each small step of a clock may be followed."""
-        offsets = [abs(one) for one in self.config.offsets_ms] if "second_node" in self.config.faults else [0]
+        is_own = self.config.nodes > 1 and not self.config.is_replicated  # else it is the server's clock that counts
+        offsets = [abs(one) for one in self.config.offsets_ms] if is_own else [0]
         is_set = "step_boot" in self.config.faults
         return 2 * max(offsets) + (1 << 40 if is_set else 0)
 
@@ -241,7 +276,7 @@ class Simulation:
         assert batch.head is not None
         head = StoredHead(1, growth.root, batch.head.prev_hash, self.start_ms, 0, batch.batch_id)
         changes = tuple((key, encode_record(record) if record else None, due) for key, record, due in batch.changes)
-        self.database.connect().commit(StoredBatch(head, batch.leaves, growth.hashes, changes), None)
+        self.database.write(StoredBatch(head, batch.leaves, growth.hashes, changes), self.connect())
         self.keeper.open(KeyDocument(ORIGIN, growth.root, 1, None, lines))
         return growth.root
 
@@ -350,6 +385,8 @@ class Simulation:
         for entry in self.checker.leaves[first_seq:]:
             if entry["type"].split("/")[1] == "wait.offered":
                 self.loop.call_later(WAKE_S, self._must_be_awake, entry["ticketId"], number)
+                if self.server is not None:
+                    self.several.offered(entry)
 
     def _kill_at_key(self, first_seq: int, number: int) -> None:
         """Perhaps kill the process that has just committed an entry about a key, before it can sign with it."""
@@ -457,7 +494,7 @@ class Simulation:
         is_judged = now_ms - since_ms > late_ms and self.checker.slack_ms == 0 and all(one.is_up for one in self.nodes)
         if is_judged and not self.database.is_failing and not self.database.is_older:
             try:
-                wall_ms = min(node.clock.now_ms() for node in self.nodes) - late_ms
+                wall_ms = min(map(self.wall_ms, self.nodes)) - late_ms
                 self.checker.nothing_overdue(now_ms - late_ms, wall_ms)
             except Violation as violation:
                 self.fail(violation.name, str(violation))
@@ -470,7 +507,7 @@ class Simulation:
         return self.rng.choice(up) if up else None
 
     def node_skew_ms(self, now_ms: int) -> int:
-        return self.nodes[0].clock.now_ms() - now_ms
+        return self.wall_ms(self.nodes[0]) - now_ms
 
     def before_start(self, node: Node) -> None:
         """What a person does before a gateway is started again: the newest file is there, the clock is about right.
@@ -486,6 +523,9 @@ class Simulation:
             self.database.put_newest_file()
         if abs(node.clock.offset_ms) > 20_000:
             node.clock.offset_ms = self.rng.randint(-2_000, 2_000)
+        if self.server is not None and abs(self.server.clock_offset_ms) > 20_000:
+            self.server.clock_offset_ms = self.rng.randint(-2_000, 2_000)
+            self.checker.slack_ms += 2_000
 
     async def direct(self) -> None:
         """Let happen what happens to machines."""
@@ -508,10 +548,40 @@ class Simulation:
                 self.database.is_failing = True
                 self.loop.call_later(self.rng.uniform(0.1, 4), self._heal_disk)
             self._clocks_and_files(node)
+            if self.server is not None:
+                self._server_fails(self.server, node)
             if self.chance("partition"):
                 self.network.swallowed[self.rng.choice(self.config.agents)] = self.loop.now_ms + self.rng.randint(
                     1, 9_000
                 )
+
+    def _server_fails(self, server: Server, node: Node) -> None:
+        """Let happen what happens to servers, and to nodes that share one."""
+        if self.chance("promote"):
+            self.say("fail-over")
+            self._hinder(3_000)
+            offset_ms = server.clock_offset_ms
+            server.fail_over()
+            self.checker.slack_ms += 2_000 * (server.clock_offset_ms != offset_ms)
+        if self.chance("standby_lost"):
+            ms = self.rng.randint(500, 12_000)
+            server.standby_back_ms = self.loop.now_ms + ms
+            self._hinder(ms + 3_000)
+            self.say("the stand-by is lost")
+        if self.chance("unfit"):
+            ms = self.rng.randint(500, 9_000)
+            server.unfit_until_ms = self.loop.now_ms + ms
+            self._hinder(ms + 2 * self.config.parameters.sweep_ms)
+            self.say("the server is unfit")
+        if self.chance("freeze") and node.process is not None:
+            ms = self.rng.choice([500, 5_000, 20_000])
+            node.process.freeze(ms / 1_000)
+            self._hinder(ms + 5_000)
+            self.say(node.name, "is frozen")
+
+    def _hinder(self, ms: int) -> None:
+        """Whatever is demanded of gateways that nothing hinders is not demanded for so long."""
+        self.hindered_ms = max(self.hindered_ms, self.loop.now_ms + ms)
 
     def _look(self, node: Node) -> None:
         """Compare what people are shown with the leaves, when nothing is on its way between the two."""
@@ -561,6 +631,7 @@ class Simulation:
             await asyncio.sleep(0.05)
         await self._set_up()
         self.is_calm = False
+        self.loop.each_turn = self.several.look if self.server is not None else None
         lives = [self._task(one.live()) for one in self.agents]
         lives += [self._task(one.live()) for one in self.operators]
         lives += [self._task(self.keeper.live())] if self.config.is_rotating else []
@@ -610,7 +681,9 @@ class Simulation:
         self.checker.slack_ms += 2_000  # the step that sets the clocks right
         for node in self.nodes:
             node.clock.offset_ms = 0
-        if len(self.nodes) > 1:  # two gateways that write take the ledger from each other for ever: one goes on, anew
+        if self.server is not None:
+            self._heal_server(self.server)
+        elif len(self.nodes) > 1:  # two that do not follow each other take turns for ever: one goes on, anew
             self.nodes[1].is_held_down = True
             self.nodes[1].kill()
             self.nodes[0].kill()
@@ -621,6 +694,10 @@ class Simulation:
         self.network.swallowed.clear()
         for witness in self.witnessed_by:
             witness.down_until_ms = 0
+
+    def _heal_server(self, server: Server) -> None:
+        server.clock_offset_ms = 0
+        server.heal()
 
     async def _rest(self) -> None:
         """After all leases have run out: nothing is left, and one more start finds everything in order."""
@@ -697,6 +774,8 @@ def run(
     loop = VirtualLoop()
     was_disabled, batch_max = logging.root.manager.disable, batches_module.BATCH_MAX
     due_max = expiry.EXPIRIES_MAX
+    real = news.monotonic, follower.random  # type: ignore[attr-defined]
+    news.monotonic, follower.random = loop.time, Random(f"following {seed}")  # type: ignore[attr-defined,assignment]
     logging.disable(logging.CRITICAL)
     batches_module.BATCH_MAX = config.batch_max
     _let_lapse(config.due_max)
@@ -710,11 +789,14 @@ def run(
             main.add_done_callback(lambda _: loop.stop())
             loop.run_forever()
     finally:
+        for process in simulation.processes:
+            process.thread.kill()
         asyncio.set_event_loop(None)
-        logging.disable(was_disabled)
+        news.monotonic, follower.random = real  # type: ignore[attr-defined]
         batches_module.BATCH_MAX = batch_max
         _let_lapse(due_max)
         _put_away(loop)
+        logging.disable(was_disabled)
     counts = simulation.checker.counts
     return Result(seed, simulation.trace.hexdigest(), counts, simulation.violation, tuple(map(_line, simulation.lines)))
 
