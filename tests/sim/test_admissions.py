@@ -14,10 +14,12 @@ from random import Random
 
 import pytest
 
+from tests.scale import drawn
 from tests.sim.config import ADMISSION_FAULTS, AGENTS, COMPANY_FAULTS, OPERATORS, Config
 from tests.sim.simulation import run
 
-MIXED, GROUPS = 10_000, 8  # so many admissions, in so many groups that are played side by side
+GROUPS = drawn(8, share=4)  # played side by side
+MIXED = 1_250 * GROUPS  # admissions: ten thousand of them in a full run
 WANTED = {
     "admission.allowed", "admission.denied", "rules.loaded", "rules_out_of_turn", "fence_unknown", "stale_fence",
     "lease_too_narrow", "lease_required", "lease_unknown", "lease_not_yours", "admission_conflict",
