@@ -436,6 +436,9 @@ def _show_figures(gateway: Gateway) -> None:
     metrics.gauge(
         "store_stalled", "1 while a commit has not returned for seconds.", lambda: float(sequencer.is_stalled)
     )
+    metrics.gauge("store_unreachable", "1 while the database does not answer at all.", lambda: float(sequencer.is_away))
+    text = "For how long the database has not answered what it was asked last; 0 while nothing is asked."
+    metrics.gauge("commit_pending_seconds", text, lambda: sequencer.pending_s)
     metrics.labelled_gauge("durability", "What a commit survives.", "durability", lambda: {durability: 1.0})
     metrics.counter("news_looks", "Times that other nodes' entries were looked for because somebody was unknown.",
                     lambda: gateway.house.news.looks)  # fmt: skip

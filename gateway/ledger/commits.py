@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import ParamSpec, TypeVar
 
 from gateway.errors import Busy, Fatal, HeadMoved, Unknown
@@ -50,16 +51,24 @@ class Commits:
     is_stalled = False
     """Whether a call of the store has taken long, and has not returned yet; decisions are refused meanwhile."""
 
+    _called_s: float | None = None
+
+    @property
+    def pending_s(self) -> float:
+        """Return for how long a store that other machines take part in has not answered; 0 while nothing is asked."""
+        return 0.0 if self._called_s is None else monotonic() - self._called_s
+
     async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking call in the commit thread."""
         running = self._thread.call(partial(call, *args, **kwargs))
         if not self._is_shared:
             return await running
-        timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._stall)
+        timer, self._called_s = asyncio.get_running_loop().call_later(PATIENCE_S, self._stall), monotonic()
         try:
             return await running
         finally:
             timer.cancel()
+            self._called_s = None
             if self.is_stalled:
                 self.is_stalled = False
                 _log.warning("the store answers again")

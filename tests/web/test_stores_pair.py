@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 from tests.pg.pair import Pair
 from tests.web.test_decisions import check_holds, leaf_of
@@ -80,6 +81,9 @@ async def test_a_silent_stand_by_stalls_and_the_same_key_finds_what_was_decided(
         assert "Idempotency-Key" in unknown.json["advice"] and unknown.json["retry"] == "same_request"
         check_problem(await place.get("/readyz"), "store_stalled", 503)
         check_problem(await place.acquire("b", "lock:z"), "store_stalled", 503)
+        figures = generate_latest(place.gateway.metrics.registry).decode()
+        assert "tallystick_store_stalled 1.0" in figures and "tallystick_store_stalls_total 1.0" in figures
+        assert 5.0 < place.gateway.house.sequencer.pending_s < SECONDS_MAX
         assert (await place.get("/main/checkpoint")).status == 200
         assert place.gateway.house.sequencer.confirmed.size == size, "nothing unreplicated is shown"
     finally:
