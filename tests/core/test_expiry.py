@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 
 import pytest
 
@@ -84,12 +86,17 @@ def crowded_book() -> tuple[Book, int]:
 
     B's leases L305 (repo:late) and L306 (repo:later) are due last, the second one before the first.
     """
+    return deepcopy(_crowded_book()), NOW_MS + 2_001
+
+
+@cache
+def _crowded_book() -> Book:
     book = Book()
     for start in range(0, 300, 150):
         book.run(NOW_MS, *(acquire("A", f"repo:{n}", ttlMs=1_000) for n in range(start, start + 150)))
     book.play(NOW_MS, acquire("B", "repo:late", ttlMs=2_001))
     book.play(NOW_MS, acquire("B", "repo:later", ttlMs=2_000))
-    return book, NOW_MS + 2_001
+    return book
 
 
 def ended_after_the_sweep(book: Book, size: int) -> list[str]:
@@ -151,13 +158,21 @@ def test_a_sweep_goes_by_due_time_and_then_by_number_whatever_it_is() -> None:
 
 def crowd_with_a_session() -> tuple[Crew, int]:
     """Return a ledger with so many due leases that a sweep is full, and then session `s` of A, with a lease, is due."""
+    one = deepcopy(_crowd_with_a_session())
+    Crew.made.append(one)
+    return one, len(one.leaves)
+
+
+@cache
+def _crowd_with_a_session() -> Crew:
     one = Crew(session_idle_ms=2_000)
     for start in range(0, 300, 150):
         one.run(NOW_MS, *(acquire("X", f"repo:{n}", ttlMs=1_000) for n in range(start, start + 150)))
     one.open("s", "A")
     one.hold("s", "repo:late")
     one.t_ms += 2_000
-    return one, len(one.leaves)
+    Crew.made.remove(one)  # each copy is audited
+    return one
 
 
 OVERDUE: dict[str, tuple[Callable[[], Ask], list[str]]] = {

@@ -32,6 +32,7 @@ from tests.core.requests import (
     set_scheme,
     transfer,
 )
+from tests.scale import drawn
 
 AGENTS, SESSIONS = "ABC", {"s": "A", "t": "A", "u": "B"}
 PEOPLE = "ABCstu"
@@ -270,7 +271,7 @@ class Coordination(RuleBasedStateMachine):
 
 
 Coordination.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=drawn(40, share=20), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestCoordination = Coordination.TestCase
 

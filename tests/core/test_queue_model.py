@@ -51,6 +51,7 @@ from tests.core.requests import (
     set_scheme,
     transfer,
 )
+from tests.scale import drawn
 
 NUMBERS = Parameters(
     poll_ms=5_000,
@@ -816,7 +817,7 @@ class Lines(RuleBasedStateMachine):
 
 
 Lines.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=drawn(60, share=20), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLines = Lines.TestCase
 

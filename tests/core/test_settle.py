@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.expiry import EXPIRIES_MAX
+from gateway.core import append, expiry
 from gateway.core.opening import start_steps
 from gateway.core.outcome import Context, Decision
 from gateway.core.resource import ask_of
@@ -27,8 +27,19 @@ from gateway.core.state import (
 from gateway.core.terms import met_by
 from tests.core.hall import Crowd, Hall, now
 from tests.core.requests import NOW_MS, accept, acquire, did_of, release, set_scheme, transfer
+from verifier.replay import due
 
 READ_SAFE = Scheme("db", "read-safe", False, False, 0, 3_600_000, 1)
+
+
+@pytest.fixture
+def sweep(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How much one sweep takes away at most: fewer than the gateway's 256, so that a short line is a long one."""
+    most = 24
+    for module in (append, expiry):
+        monkeypatch.setattr(module, "EXPIRIES_MAX", most)
+    monkeypatch.setattr(due, "ENDS_MAX", most)  # what an auditor demands of it
+    return most
 
 
 def doc_hall() -> Hall:
@@ -90,9 +101,9 @@ def test_nine_dead_clients_in_line_cost_the_tenth_nothing() -> None:
     assert hall.audited() == []
 
 
-def test_any_number_of_dead_is_skipped_before_one_decision() -> None:
+def test_any_number_of_dead_is_skipped_before_one_decision(sweep: int) -> None:
     """More than one sweep takes away; a request that touches their names finds all of them gone."""
-    people = [f"P{n}" for n in range(EXPIRIES_MAX + 4)]
+    people = [f"P{n}" for n in range(sweep + 4)]
     hall = Hall(("A", "B", *people), queue_per_resource=10_000)
     lease = hall.hold("A", "repo:x")
     for name in people:
@@ -240,9 +251,9 @@ def test_whose_reservation_was_in_vain_is_served_later_under_its_old_number() ->
     assert hall.audited() == []
 
 
-def test_a_reservation_ends_before_whatever_touches_its_names() -> None:
+def test_a_reservation_ends_before_whatever_touches_its_names(sweep: int) -> None:
     """One sweep takes no more than so many; a plain acquire does not meet what is over, however long the sweep is."""
-    people = [f"P{n}" for n in range(EXPIRIES_MAX)]
+    people = [f"P{n}" for n in range(sweep)]
     hall = Hall(("A", "B", "C", "D", *people), queue_per_resource=10_000, passes_max=1, poll_ms=100_000)
     hall.hold("A", "repo:a", "repo:z")
     both = hall.line("C", "repo:a", "repo:b")
