@@ -17,6 +17,7 @@ from bench import (
     decision_bench,
     gateway_bench,
     memory_bench,
+    nodes_bench,
     selfaudit_bench,
     verifier_bench,
 )
@@ -28,6 +29,10 @@ PARTS: Mapping[str, tuple[str, Part]] = {
     "batches": (
         "The same commands as batches",
         lambda told: batch_bench.report(max(told.receipts, BATCHES_MIN), told.rounds),
+    ),
+    "nodes": (
+        "Engines, nodes and ledgers",
+        lambda told: nodes_bench.report(max(told.receipts, BATCHES_MIN), told.rounds),
     ),
     "selfaudit": (
         "The gateway's audit of itself",

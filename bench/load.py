@@ -3,21 +3,23 @@
 Each request is one command, or a batch of them.
 
 It runs in a process of its own (`python -m bench.load`), so that its cost is never counted as the gateway's. It speaks
-HTTP/1.1 over bare streams and signs each request just before it is sent, as an agent would; it checks the status of
-every answer but not the receipts (the verifier has its own bench). One JSON line in (the plan), one out (the result).
+HTTP/1.1 over bare streams and signs each request just before it is sent, as an agent would, or all of them before the
+round begins, where it would else be what a table measures. It checks the status of every answer but not the receipts
+(the verifier has its own bench). One JSON line in (a plan, or a list of plans that are carried out at the same time),
+one out (the result).
 """
 
 import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
 
 import uvloop
 
-from gateway.client.signing import Draft, new_nonce, sign_request
+from gateway.client.signing import LIFE_S, Draft, new_nonce, sign_request
 from keys.signing import SigningKey
 from verifier.entries import ACTION_PATHS
 from verifier.wire import JsonObject, encode_canonical
@@ -28,6 +30,7 @@ class Plan:
     """What to do: `receipts` in all, spread over `connections`; `anchor` is the newcomer's.
 
     `commands` in each request, as one batch (a `is_bare` one is answered without direct signatures); 0: no batches.
+    `common`: everybody takes from that many resources, and a refusal is a receipt like any other; 0: each has its own.
     """
 
     host: str
@@ -40,6 +43,8 @@ class Plan:
     first_agent: int
     commands: int = 0
     is_bare: bool = False
+    common: int = 0
+    is_signed_before: bool = False
 
 
 @dataclass(slots=True)
@@ -52,12 +57,16 @@ class Worker:
     writer: asyncio.StreamWriter
     answer_bytes: int = 0
 
-    async def run(self, receipts: int) -> list[float]:
-        """Return the latency of each request in milliseconds."""
+    def messages(self, receipts: int) -> Iterable[bytes]:
+        """Return the requests, signed one by one as they are asked for, or all of them now."""
         key = agent_key(self.number)
+        signed = (self.message(key, path, body) for path, body in self.bodies(key.did, receipts))
+        return [*signed] if self.plan.is_signed_before else signed
+
+    async def run(self, messages: Iterable[bytes]) -> list[float]:
+        """Return the latency of each request in milliseconds."""
         latencies_ms = []
-        for path, body in self.bodies(key.did, receipts):
-            message = self.message(key, path, body)
+        for message in messages:
             sent = time.perf_counter()
             self.writer.write(message)
             await self.answer()
@@ -79,31 +88,40 @@ class Worker:
     def commands(self, receipts: int) -> Iterator[tuple[str, JsonObject]]:
         """Acquire, release, acquire, … The lease id is left out of the release: one resource, one lease."""
         for step in range(receipts):
-            resource = f"bench:agent-{self.number}/{step // 2}"
+            common = self.plan.common
+            resource = f"bench:common/{(self.number + step // 2) % common}" if common else self.own(step)
             if step % 2 == 0:
                 yield "lease.acquire", {"resource": resource, "ttlMs": 600_000}
             else:
                 yield "lease.release", {"resource": resource}
 
+    def own(self, step: int) -> str:
+        return f"bench:agent-{self.number}/{step // 2}"
+
     def message(self, key: SigningKey, path: str, body: bytes) -> bytes:
         draft = Draft(
             "POST", self.plan.authority, path, "", self.plan.anchor, body, f"bench-{self.number}-{next(KEYS)}"
         )
-        headers = sign_request(draft, key, created_s=int(time.time()), nonce=new_nonce())
+        ahead_s, life_s = (AHEAD_S, LIFE_LONG_S) if self.plan.is_signed_before else (0, LIFE_S)
+        headers = sign_request(draft, key, created_s=int(time.time()) + ahead_s, nonce=new_nonce(), life_s=life_s)
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return f"POST {path} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body
 
     async def answer(self) -> None:
-        """Read one answer; anything but 200 ends the bench, because a refusal is not what is measured."""
+        """Read one answer; what is no receipt ends the bench, and so does a refusal where none is measured."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         body = await self.reader.readexactly(length)
         self.answer_bytes += length
-        if not head.startswith(b"HTTP/1.1 200 "):
+        if head[9:12] not in (RECEIPTED if self.plan.common else RECEIPTED[:1]):
             raise SystemExit(f"bench: {head.split(bytes([13]))[0].decode()}: {body[:500].decode()}")
 
 
 KEYS = count(int(time.time() * 1_000_000))
+RECEIPTED = (b"200", b"409")  # statuses of receipts: granted or given back; held by another, or not held
+# Of signatures that are made before the round: a release means no lease that was granted after it was signed, and a
+# gateway takes signatures from as far ahead as its skew. So a round must be over in that time.
+AHEAD_S, LIFE_LONG_S = 25, 300
 
 
 def agent_key(number: int) -> SigningKey:
@@ -111,18 +129,24 @@ def agent_key(number: int) -> SigningKey:
     return SigningKey(number.to_bytes(32, "big"))
 
 
-async def run(plan: Plan) -> dict[str, object]:
-    """Return receipts, wall seconds, bytes answered and latencies of one round."""
-    share = plan.receipts // plan.connections
-    workers = [
+async def run(plans: Sequence[Plan]) -> dict[str, object]:
+    """Return receipts, wall and CPU seconds, bytes answered and latencies of one round of all plans at once."""
+    crew = [one for plan in plans for one in await hired(plan)]
+    work = [one.messages(one.plan.receipts // one.plan.connections) for one in crew]
+    started, used = time.perf_counter(), time.process_time()
+    rounds = await asyncio.gather(*(one.run(messages) for one, messages in zip(crew, work, strict=True)))
+    wall_s, cpu_s = time.perf_counter() - started, time.process_time() - used
+    receipts = sum(plan.receipts // plan.connections * plan.connections for plan in plans)
+    done = {"receipts": receipts, "wallS": wall_s, "cpuS": cpu_s, "bytes": sum(one.answer_bytes for one in crew)}
+    return {**done, **quantiles_ms(sorted(chain.from_iterable(rounds)))}
+
+
+async def hired(plan: Plan) -> list[Worker]:
+    """Return the agents of a plan, each on its connection."""
+    return [
         Worker(plan, plan.first_agent + index, *await asyncio.open_connection(plan.host, plan.port))
         for index in range(plan.connections)
     ]
-    started = time.perf_counter()
-    rounds = await asyncio.gather(*(worker.run(share) for worker in workers))
-    wall_s = time.perf_counter() - started
-    done = {"receipts": share * plan.connections, "wallS": wall_s, "bytes": sum(one.answer_bytes for one in workers)}
-    return {**done, **quantiles_ms(sorted(chain.from_iterable(rounds)))}
 
 
 def quantiles_ms(latencies_ms: Sequence[float]) -> dict[str, float]:
@@ -132,11 +156,13 @@ def quantiles_ms(latencies_ms: Sequence[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Read a plan per line from standard input, answer each with a result, until `stop`."""
+    """Read a plan, or a list of them, per line from standard input, answer each line with a result, until `stop`."""
     for line in sys.stdin:
         if line.strip() == "stop":
             return
-        print(json.dumps(uvloop.run(run(Plan(**json.loads(line))))), flush=True)
+        told = json.loads(line)
+        plans = [Plan(**plan) for plan in (told if isinstance(told, list) else [told])]
+        print(json.dumps(uvloop.run(run(plans))), flush=True)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ LOOP_STAGES = {
     "delivered": "deliver",
 }
 SAMPLE = 17  # not a divisor of any number of connections, so that takes and releases are both looked at
-DESK_STAGES = ((service, "intake", "intake: grammar, digest, verify"), (Answer, "body", "render the answer"))
+DESK_STAGES = ((service, "intake_first", "intake: grammar, digest, verify"), (Answer, "body", "render the answer"))
 
 
 class Stages:
