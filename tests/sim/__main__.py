@@ -1,6 +1,7 @@
 """Play seeds: `python -m tests.sim 123` one with its story, `python -m tests.sim soak` many on all cores until stopped.
 
-`soak` takes SEEDS=n (how many) and FIRST=n (the first) from the environment.
+`soak` takes SEEDS=n (how many) and FIRST=n (the first) from the environment. With NODES=1 there, each world is one of
+up to four nodes on a server that several may write to.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 
+from tests.sim.config import several
 from tests.sim.simulation import Result, run
 
 CHUNK = 25
@@ -21,7 +23,7 @@ CHUNK = 25
 
 def replay(seed: int) -> int:
     """Play one seed, and print its last steps when it fails."""
-    result = run(seed)
+    result = _play(seed)
     print(result.story() if result.violation else f"seed {seed}: ok, {sum(result.counts.values())} decisions")
     print(f"trace {result.trace}")
     if result.violation is not None and result.violation.__cause__ is not None:
@@ -30,7 +32,11 @@ def replay(seed: int) -> int:
 
 
 def chunk(first: int) -> list[Result]:
-    return [run(seed) for seed in range(first, first + CHUNK)]
+    return [_play(seed) for seed in range(first, first + CHUNK)]
+
+
+def _play(seed: int) -> Result:
+    return run(seed, several if os.environ.get("NODES") else None)
 
 
 def soak(first: int, seeds: int | None) -> int:

@@ -78,6 +78,8 @@ NODE_FAULTS: dict[str, float] = {
     # for each fail-over
     "step_db": 0.8,
 }
+# What is drawn again where everything is about nodes.
+FAILING = ("kill", "unreplicated", "lost", "kept", "fail_over", "unreachable", "zombie", "lock_busy", "load_busy")
 # What only happens where there are several operators, sessions and API keys.
 COMPANY_FAULTS: dict[str, float] = {
     # agents and sessions, for each occasion
@@ -236,6 +238,19 @@ def _shared(rng: Random, config: Config) -> Config:
         faults=config.faults | faults, nodes=rng.choice([2, 2, 3, 4]) if "second_node" in config.faults else 1,
         follow_ms=rng.choice([100, 500, 2_000]), journal_max=rng.choice([3, 10, 1_024]),
         offsets_ms=(*config.offsets_ms, rng.randint(-3_000, 3_000), rng.randint(-3_000, 3_000)),
+    )  # fmt: skip
+
+
+def several(config: Config) -> Config:
+    """Let a drawn world be one of up to four nodes, with more of what happens to them."""
+    rng = Random(f"several {config.seed}")
+    drawn = {name: FAULTS[name] for name in FAILING} | NODE_FAULTS
+    faults = {name: rng.uniform(most / 4, most) for name, most in drawn.items() if rng.random() < 0.4}
+    kept = {name: share for name, share in config.faults.items() if name != "older_file"}
+    offsets_ms = tuple(rng.randint(-3_000, 3_000) for _ in range(4))
+    return config.but(
+        is_replicated=True, nodes=1 + config.seed % 4, faults=kept | faults, offsets_ms=offsets_ms, witnesses=0,
+        liars=0, is_real=False, follow_ms=rng.choice([100, 500, 2_000]), journal_max=rng.choice([3, 64, 1_024]),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from gateway.store.memory import MemoryStore
 from tests.sim.engine import Connection, commit_of
 from tests.sim.server import STARTED, Server, Session
 
-LOCK_MS = 2_000
+LOCK_MS = 1_500
 NEWS_MAX = 5  # batches that are told at once
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from random import Random
 
 import pytest
 
@@ -11,27 +10,14 @@ from gateway.ledger import follow
 from gateway.ledger.batches import Batches
 from gateway.ledger.follower import Follower
 from gateway.ledger.history import open_book
-from tests.sim.config import FAULTS, NODE_FAULTS, Config
+from tests.scale import drawn
+from tests.sim.config import several
 from tests.sim.shared import Shared
 from tests.sim.simulation import run
 from tests.sim.test_ablations import Ablation, Patch, first_violation, nothing, off, world
 
-SEEDS = 24
+SEEDS = drawn(200, share=12)
 FOUND_WITHIN = range(12)  # seeds, of each safeguard that is switched off
-FAILING = ("kill", "unreplicated", "lost", "kept", "fail_over", "unreachable", "zombie", "lock_busy", "load_busy")
-
-
-def several(config: Config) -> Config:
-    """Let a drawn world be one of up to four nodes, with more of what happens to them."""
-    rng = Random(f"several {config.seed}")
-    drawn = {name: FAULTS[name] for name in FAILING} | NODE_FAULTS
-    faults = {name: rng.uniform(most / 4, most) for name, most in drawn.items() if rng.random() < 0.4}
-    kept = {name: share for name, share in config.faults.items() if name != "older_file"}
-    offsets_ms = tuple(rng.randint(-3_000, 3_000) for _ in range(4))
-    return config.but(
-        is_replicated=True, nodes=1 + config.seed % 4, faults=kept | faults, offsets_ms=offsets_ms, witnesses=0,
-        liars=0, is_real=False, follow_ms=rng.choice([100, 500, 2_000]), journal_max=rng.choice([3, 64, 1_024]),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 4))
