@@ -25,4 +25,4 @@ WORKDIR /var/lib/tallystick
 VOLUME /var/lib/tallystick
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["tallystick"]
-CMD ["serve", "--data", "/var/lib/tallystick"]
+CMD ["serve", "--data", "/var/lib/tallystick/main"]

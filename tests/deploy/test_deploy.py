@@ -71,7 +71,7 @@ def test_every_file_that_is_mounted_is_there() -> None:
 
 def test_only_the_proxy_has_a_port_and_it_is_on_loopback() -> None:
     ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert ports == {"proxy": ["127.0.0.1:8443:8443"]}
+    assert ports == {"proxy": ["127.0.0.1:443:8443"]}
     assert COMPOSE["networks"] == {"front": {}, "database": {"internal": True}, "agreement": {"internal": True}}
     reach = {name: set(service["networks"]) for name, service in SERVICES.items()}
     assert reach["proxy"] == {"front"} and reach["gateway-1"] == reach["gateway-2"] == {"front", "database"}
