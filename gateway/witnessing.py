@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gateway.clock import Clocks
 from gateway.config import Settings
-from gateway.errors import Busy, StartError
+from gateway.errors import Busy, Fatal, StartError
 from gateway.export import cosigned_of
 from gateway.ledger.cosigned import WITNESSES_FILE, OwnKeys, Witnesses, open_own, open_witnesses, served_policy
 from gateway.ledger.history import Confirmed
@@ -43,6 +43,7 @@ WITNESS_FIGURES = {
     "success_seconds": "Log time at which a witness cosigned last, 0 if never.",
 }
 DUTY, DUTY_MS, DUTY_LOOK_SECONDS = "witness", 15_000, 4.0
+DUTY_BACK_SECONDS = 2.0
 _log = logging.getLogger("tallystick.witness")
 
 
@@ -170,14 +171,15 @@ class Duty:
             while True:
                 try:
                     await self._look(witnessing)
-                except (Busy, Malformed) as error:
+                except (Busy, Fatal, Malformed) as error:
                     _log.warning("who has checkpoints cosigned is not known now: %s", error)
                 await asyncio.sleep(DUTY_LOOK_SECONDS)
         finally:
             if self.is_ours():
                 self._until_ms = 0
-                with suppress(Busy):
-                    self._reader.take_duty(DUTY, self._holder, 0)
+                with suppress(Busy, TimeoutError):
+                    async with asyncio.timeout(DUTY_BACK_SECONDS):
+                        await asyncio.to_thread(self._reader.take_duty, DUTY, self._holder, 0)
 
     async def _look(self, witnessing: Witnessing) -> None:
         begun_ms = self._clock.boottime_ms()
