@@ -348,6 +348,16 @@ def test_a_batch_whose_session_still_lives_is_not_found_out(engine: Postgres, st
     assert not store.landed("some-batch")
 
 
+def test_a_batch_whose_commit_ends_meanwhile_is_found(engine: Postgres, store: PostgresStore) -> None:
+    """It is looked for with the head taken, so after the session that had it."""
+    Writer().write(store, 1)
+    with psycopg.connect(engine.url) as zombie:
+        zombie.execute("SELECT FROM tallystick.head FOR UPDATE")
+        zombie.execute("INSERT INTO tallystick.batch VALUES (1, 9, 1, '', 0, 1, 'late', '')")
+        threading.Timer(0.7, zombie.commit).start()
+        assert store.landed("late")
+
+
 def test_what_was_found_absent_never_lands(engine: Postgres, store: PostgresStore) -> None:
     """A batch on its way, from a session that took no head before, meets a fence that has moved."""
     writer, other = Writer(), engine.open()
