@@ -1,4 +1,7 @@
-"""A thousand rounds of several agents claiming one resource at the same moment, over several connections."""
+"""A thousand rounds of several agents claiming one resource at the same moment, over several connections.
+
+A run plays a quarter of them, TALLYSTICK_FULL all.
+"""
 
 import asyncio
 from pathlib import Path
@@ -7,9 +10,10 @@ from gateway.client import Agent, LeaseHeld
 from gateway.client.profile import Profile, open_profile
 from gateway.client.trust import Grant
 from keys.signing import SigningKey
+from tests.scale import drawn
 from tests.system.process import Gateway
 
-ROUNDS = 1_000
+ROUNDS = drawn(1_000, share=250)
 CLAIMANTS = 4
 
 
