@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway.actions import ACTIONS
 from gateway.core import refusal
 from gateway.errors import Busy
 from gateway.ledger import commits
 from gateway.ledger.sequencer import Refused
-from tests.core.requests import acquire, release
+from tests.core.requests import ORIGIN, acquire, anchor_text, release
 from tests.ledger.nodes import Moody, Primary, check_answers, end, nodes_on, shared_disk
 from tests.ledger.test_sequencer import outcome
 from tests.world import World
@@ -106,4 +107,21 @@ async def test_a_node_that_starts_on_what_may_vanish_does_not_start(tmp_path: Pa
         await b.acquire("stranger", FILE)
     assert refused.value.unreceipted.refusal is refusal.AGENT_UNKNOWN
     await asyncio.sleep(0)
+    await end([a, b])
+
+
+async def test_a_head_that_vanished_is_no_history_that_anybody_may_name(tmp_path: Path) -> None:
+    a, b, primary = await pair(tmp_path)
+    primary.is_alone = True
+    assert isinstance(await outcome(a.ask(acquire("A", FILE))), Busy)
+    with pytest.raises(Busy):
+        await b.sequencer.catch_up()
+    head = primary.disk.head
+    assert head is not None and b.sequencer._tail.anchors.get(head.size) == head.root
+    primary.fail_over()
+    await b.sequencer.catch_up()
+    asked = acquire("B", FILE).but(anchor=anchor_text(ORIGIN, head.size, head.root)).signed()
+    with pytest.raises(Refused) as refused:
+        await b.sequencer.submit(asked, ACTIONS[asked.action])
+    assert refused.value.unreceipted.refusal is refusal.UNKNOWN_HISTORY
     await end([a, b])
