@@ -63,7 +63,7 @@ FAULTS: dict[str, float] = {
 NODE_FAULTS: dict[str, float] = {
     # engine, for each call
     "in_flight": 0.05,
-    "half_open": 0.02,
+    "half_open": 0.03,
     "confirm_lost": 0.15,
     "confirm_kept": 0.15,
     "look_fails": 0.1,
@@ -71,10 +71,10 @@ NODE_FAULTS: dict[str, float] = {
     "lingers": 0.8,
     "hint_lost": 1.0,
     # the director, for each occasion
-    "promote": 0.3,
-    "standby_lost": 0.2,
-    "unfit": 0.1,
-    "freeze": 0.3,
+    "promote": 0.7,
+    "standby_lost": 0.4,
+    "unfit": 0.25,
+    "freeze": 0.5,
     # for each fail-over
     "step_db": 0.8,
 }
@@ -242,15 +242,16 @@ def _shared(rng: Random, config: Config) -> Config:
 
 
 def several(config: Config) -> Config:
-    """Let a drawn world be one of up to four nodes, with more of what happens to them."""
+    """Let a drawn world be one of up to four nodes, with more of what happens to them, and more who wait."""
     rng = Random(f"several {config.seed}")
     drawn = {name: FAULTS[name] for name in FAILING} | NODE_FAULTS
     faults = {name: rng.uniform(most / 4, most) for name, most in drawn.items() if rng.random() < 0.4}
     kept = {name: share for name, share in config.faults.items() if name != "older_file"}
-    offsets_ms = tuple(rng.randint(-3_000, 3_000) for _ in range(4))
     return config.but(
-        is_replicated=True, nodes=1 + config.seed % 4, faults=kept | faults, offsets_ms=offsets_ms, witnesses=0,
-        liars=0, is_real=False, follow_ms=rng.choice([100, 500, 2_000]), journal_max=rng.choice([3, 64, 1_024]),
+        is_replicated=True, nodes=1 + config.seed % 4, faults=kept | faults, witnesses=0, liars=0, is_real=False,
+        offsets_ms=tuple(rng.randint(-3_000, 3_000) for _ in range(4)), follow_ms=rng.choice([100, 500, 2_000]),
+        journal_max=rng.choice([3, 64, 1_024]), wait_share=rng.choice([config.wait_share, 0.8]),
+        is_past_desk="step_boot" in kept or rng.random() < 0.2, think_ms=rng.choice([300, 1_000, 2_000]),
     )  # fmt: skip
 
 

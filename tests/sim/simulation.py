@@ -37,7 +37,7 @@ from tests.sim.book import Violation
 from tests.sim.cheap import cheap_key, cheap_signatures, signing_key
 from tests.sim.client import Client, Letter
 from tests.sim.company import Trial, Twin, Worker
-from tests.sim.config import ADMISSION_FAULTS, KEY_FAULTS, Config, draw
+from tests.sim.config import ADMISSION_FAULTS, KEY_FAULTS, NODE_FAULTS, Config, draw
 from tests.sim.engine import Connection, Database
 from tests.sim.guard import Guard
 from tests.sim.invariants import Checker
@@ -330,7 +330,7 @@ class Simulation:
         if self.is_calm or fault not in self.config.faults:
             return False
         is_now = self.rng.random() < self.config.faults[fault]
-        if is_now and fault in KEY_FAULTS:
+        if is_now and (fault in KEY_FAULTS or fault in NODE_FAULTS):
             self.checker.count(f"fault {fault}")
         if is_now and fault in HINDERING:
             self.hindered_ms = max(self.hindered_ms, self.loop.now_ms + HINDERED_MS.get(fault, 0))
