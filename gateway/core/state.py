@@ -719,14 +719,32 @@ def encode_record(record: Record, encode: Callable[[JsonObject], bytes] = encode
 
 def decode_record(key: str, data: bytes) -> Record:
     """Return the record stored under `key`; Malformed when the bytes are not exactly what we write."""
-    kind = _KINDS.get(key) or _KINDS.get(key.split("/", 1)[0])
-    if kind is None:
-        raise Malformed(f"record key of an unknown kind, {len(key)} characters")
+    kind = _kind_of(key)
     members = parse_canonical(data, bytes_max=RECORD_BYTES_MAX)
     annotations = _MEMBERS[kind]
     if members.keys() != annotations.keys():
         raise Malformed("record members are not exactly those of its kind")
     return kind(*(_field(members[member], annotation) for member, annotation in annotations.items()))
+
+
+def sealed_record(key: str, members: object) -> Record:
+    """Return the record whose bytes, read as JSON, are `members`: only where a seal proved that we wrote those bytes,
+    for nothing but the names is looked at. Malformed: another version wrote them.
+
+    A node does this with every hot record that other nodes write; `decode_record` takes ten times as long.
+    """
+    kind = _kind_of(key)
+    names = _MEMBERS[kind]
+    if not isinstance(members, dict) or members.keys() != names.keys():
+        raise Malformed("record members are not exactly those of its kind")
+    return kind(*[tuple(value) if isinstance(value, list) else value for value in map(members.__getitem__, names)])
+
+
+def _kind_of(key: str) -> Callable[..., Record]:
+    kind = _KINDS.get(key) or _KINDS.get(key.split("/", 1)[0])
+    if kind is None:
+        raise Malformed(f"record key of an unknown kind, {len(key)} characters")
+    return kind
 
 
 def _field(value: JsonValue, annotation: str) -> int | str | bool | tuple[str, ...] | None:

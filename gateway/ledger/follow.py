@@ -15,7 +15,7 @@ from hmac import compare_digest
 
 import orjson
 
-from gateway.core.state import COLD_PREFIXES, Change, decode_record
+from gateway.core.state import COLD_PREFIXES, Change, sealed_record
 from gateway.errors import HeadMoved
 from gateway.ledger.history import Book
 from gateway.ledger.tree import Growth
@@ -73,12 +73,12 @@ def _check_chain(before: StoredHead, batch: StoredBatch) -> None:
 
 
 def _decoded(changes: Sequence[RecordChange]) -> tuple[Change, ...]:
-    """Return the changes of hot records; cold ones stay in the store, and are looked up there."""
+    """Return the changes of hot records, whose seal held; cold ones stay in the store, and are looked up there."""
     try:
         return tuple(
-            (key, None if value is None else decode_record(key, value), due_ms)
+            (key, None if value is None else sealed_record(key, orjson.loads(value)), due_ms)
             for key, value, due_ms in changes
             if not key.startswith(COLD_PREFIXES)
         )
-    except Malformed as error:
+    except (Malformed, orjson.JSONDecodeError) as error:
         raise HeadMoved(f"a record of another node's batch is malformed: {error}") from error

@@ -77,6 +77,7 @@ from gateway.core.state import (
     principal_key,
     quota_key,
     scheme_key,
+    sealed_record,
     session_key,
     ticket_key,
     usage_key,
@@ -145,7 +146,7 @@ KINDS: list[tuple[str, Record, int | None]] = [
 @pytest.mark.parametrize(("key", "record", "due_ms"), KINDS, ids=[key for key, *_ in KINDS])
 def test_a_record_comes_back_from_the_store_as_it_was(key: str, record: Record, due_ms: int | None) -> None:
     data = encode_record(record)
-    assert decode_record(key, data) == record
+    assert decode_record(key, data) == record == sealed_record(key, orjson.loads(data))
     assert encode_record(record, lambda value: orjson.dumps(value, option=orjson.OPT_SORT_KEYS)) == data
     assert due_ms_of(record) == due_ms
 
@@ -193,6 +194,15 @@ def test_an_idempotency_key_has_one_plain_place_per_actor(first: str, second: st
 def test_a_damaged_record_is_malformed_and_nothing_else(key: str, data: bytes) -> None:
     with pytest.raises(Malformed):
         decode_record(key, data)
+
+
+@pytest.mark.parametrize(
+    ("key", "members"),
+    [("nonsense/x", {}), ("nonce/p/n", [1]), ("nonce/p/n", {}), ("ledger/counter", {"count": 1, "more": 1})],
+)
+def test_a_sealed_record_of_another_version_is_malformed_and_nothing_else(key: str, members: object) -> None:
+    with pytest.raises(Malformed):
+        sealed_record(key, members)
 
 
 def test_a_draft_hides_its_changes_from_the_view_and_shows_them_to_its_reader() -> None:
