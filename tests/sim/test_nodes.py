@@ -28,11 +28,6 @@ def test_up_to_four_nodes_keep_every_promise(first: int) -> None:
         assert result.violation is None, result.story()
 
 
-def test_a_world_of_several_nodes_is_the_same_again() -> None:
-    first, again = run(3, several), run(3, several)
-    assert first.trace == again.trace and first.counts == again.counts
-
-
 # -- switched off ------------------------------------------------------------------------------------------------------
 
 NODES = partial(world, is_replicated=True, nodes=3, think_ms=50)
