@@ -27,7 +27,7 @@ from keys.files import KeyFileError, read_credential
 
 CONNECT_SECONDS = 2
 SILENCE_SECONDS = 5  # of the other machine, after which a connection counts as gone
-LOCK_SECONDS = 2
+LOCK_MS = 1_500  # less than a node may be silent while it has the head, so that who waits is told so
 RETRY_DISK_S = 5
 APPLICATION = "tallystick"
 PASSWORD_CREDENTIAL = "database.pass"
@@ -47,7 +47,7 @@ PINNED: dict[str, str | int] = {
 OPTIONS: dict[str, str] = {
     "client_min_messages": "warning",
     "synchronous_commit": "on",
-    "lock_timeout": f"{LOCK_SECONDS}s",
+    "lock_timeout": f"{LOCK_MS}ms",
     "idle_in_transaction_session_timeout": "2s",
     "statement_timeout": "0",
     "tcp_keepalives_idle": "2",

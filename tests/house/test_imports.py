@@ -87,6 +87,7 @@ RULES = (
     rule("gateway.store", 4, "orjson", "sqlite_utils", also=("gateway.store",)),
     rule("gateway.store.postgres_link", 4, "psycopg", "orjson", also=("gateway.store",)),
     rule("gateway.store.postgres_listen", 4, "psycopg", also=("gateway.store",)),
+    rule("gateway.store.postgres_watch", 4, "psycopg", also=("gateway.store",)),
     rule("gateway.store.postgres_text", 4, "psycopg", "orjson", also=("gateway.store",)),
     rule("gateway.signer", 4),
     rule("gateway.clock", 4),

@@ -344,7 +344,7 @@ def test_a_batch_whose_session_still_lives_is_not_found_out(engine: Postgres, st
         begun = time.monotonic()
         with pytest.raises(Busy, match="outcome_unknown"):
             store.landed("some-batch")
-        assert time.monotonic() - begun > 1.5
+        assert time.monotonic() - begun > 1
     assert not store.landed("some-batch")
 
 
@@ -381,7 +381,7 @@ def test_a_cancelled_statement_is_busy_and_the_next_attempt_goes_on(engine: Post
     begun = time.monotonic()
     with pytest.raises(Busy, match="store_busy"):
         store.lock(writer.head, [], [])
-    assert time.monotonic() - begun < 1.9
+    assert time.monotonic() - begun < 1.4
     canceller.join()
     other.unlock()
     store.lock(writer.head, [], [])
@@ -458,7 +458,7 @@ def test_the_clock_is_the_databases_and_read_after_the_head_was_taken(engine: Po
     threading.Timer(0.7, store.unlock).start()
     begun_ms = time.time() * 1000
     wall_ms = other.lock(writer.head, [], []).wall_ms
-    assert wall_ms is not None and 600 < wall_ms - begun_ms < 1_900
+    assert wall_ms is not None and 600 < wall_ms - begun_ms < 1_500
     other.close()
 
 
