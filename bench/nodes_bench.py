@@ -90,6 +90,11 @@ class Round:
     def per_second(self) -> float:
         return self.receipts / self.wall_s
 
+    @property
+    def cpu_us(self) -> float:
+        """Return what gateways and database used for a receipt."""
+        return (self.gateways_s + self.database_s) / self.receipts * 1e6
+
 
 class Bench:
     """A site, a load generator, and how a round is run."""
@@ -195,18 +200,20 @@ def tables(measured: Measured, peers: Mapping[str, Sequence[Updates]]) -> Iterat
 
 def _rows(rows: Mapping[Row, Sequence[Round]]) -> Iterator[str]:
     yield (
-        "| ledgers and nodes | receipts/s | best | to SQLite | p50 ms | p99 ms | receipts per commit | commits/s "
-        "| CPU µs: gateways | CPU µs: database | cores: gateways | database | load |"
+        "| ledgers and nodes | receipts/s | best | to SQLite | CPU µs: gateways | database | both, to SQLite "
+        "| receipts per commit | commits/s | p50 ms | p99 ms | cores: gateways | database | load |"
     )
-    yield f"| --- |{' --: |' * 12}"
-    base = median(one.per_second for one in next(iter(rows.values())))
+    yield f"| --- |{' --: |' * 13}"
+    first = next(iter(rows.values()))
+    rate, cpu = median(one.per_second for one in first), median(one.cpu_us for one in first)
     for row, results in rows.items():
         rates = [one.per_second for one in results]
         means = {name: median(_figures(one)[name] for one in results) for name in _figures(results[0])}
         cells = [
-            f"{median(rates):,.0f} | {max(rates):,.0f} | {median(rates) / base:.2f} ×",
-            f"{means['p50']:.1f} | {means['p99']:.1f} | {means['per commit']:.1f} | {means['commits']:,.0f}",
+            f"{median(rates):,.0f} | {max(rates):,.0f} | {median(rates) / rate:.2f} ×",
             f"{means['gateways µs']:.0f} | {means['database µs']:.0f}",
+            f"{median(one.cpu_us for one in results) / cpu:.2f} ×",
+            f"{means['per commit']:.1f} | {means['commits']:,.0f} | {means['p50']:.1f} | {means['p99']:.1f}",
             f"{means['gateways']:.2f} | {means['database']:.2f} | {means['load']:.2f}",
         ]
         yield f"| {row.what} | {' | '.join(cells)} |"
