@@ -18,11 +18,12 @@ from gateway.core.state import Lease, Parameters, Session, Ticket
 from tests.core import requests
 from tests.core.book import Book
 from tests.core.requests import ENROLLER, Ask, did_of
+from tests.scale import drawn
 from tests.verifier.test_replay_core import CLAUSE, Whim, audited, changed, changes, judged
 from verifier.replay.judged import judge
 from verifier.replay.relations import Relations
 
-SEEDS = range(40)
+SEEDS = range(drawn(40, share=14))
 NAMES = ("lock:a", "lock:b", "doc:p", "doc:q/**", "doc:q/r")
 SCOPES = (None, None, None, ["lock:**"], ["doc:**", "lock:a"], ["doc:p"])
 DIGESTS = tuple(sha256(bytes([n])).hexdigest() for n in range(5))

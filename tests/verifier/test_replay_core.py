@@ -18,6 +18,7 @@ from gateway.core.state import Lease, Parameters, Ticket
 from tests.core import requests
 from tests.core.book import OPENED_MS, Book
 from tests.core.requests import Ask, did_of
+from tests.scale import drawn
 from tests.verifier.maker import canonical
 from verifier.entries import CLASSES, MODES
 from verifier.replay.judged import Judged, judge
@@ -25,7 +26,7 @@ from verifier.replay.relations import Relations
 
 AGENTS = "ABCD"
 CLAUSE = re.compile(r"\([0-9]+(?:\.[0-9]+)?(?:, [0-9]+(?:\.[0-9]+)?)*\)\Z")  # of docs/protocol.md
-SEEDS = range(60)
+SEEDS = range(drawn(60, share=20))
 STEPS = 90
 TREES = ("lock:a", "lock:b", "lock:**", "repo:x", "repo:x/a", "repo:x/**", "repo:x/a/**", "doc:p", "doc:**", "log:l")
 CIRCLES = ("lock:a", "lock:b", "lock:c", "lock:d")
