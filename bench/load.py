@@ -114,7 +114,8 @@ class Worker:
         body = await self.reader.readexactly(length)
         self.answer_bytes += length
         if head[9:12] not in (RECEIPTED if self.plan.common else RECEIPTED[:1]):
-            raise SystemExit(f"bench: {head.split(bytes([13]))[0].decode()}: {body[:500].decode()}")
+            late = f" (a round signed before it begins must be over in {AHEAD_S} s)" * self.plan.is_signed_before
+            raise SystemExit(f"bench{late}: {head.split(bytes([13]))[0].decode()}: {body[:500].decode()}")
 
 
 KEYS = count(int(time.time() * 1_000_000))
