@@ -190,8 +190,8 @@ class Server(Database):
         return bool(self._behind)
 
     def heal(self) -> None:
-        """Have a stand-by and good settings, and let whoever waits look again."""
-        self.standby_back_ms = self.unfit_until_ms = 0
+        """Have a stand-by, good settings and the right time, and let whoever waits look again."""
+        self.standby_back_ms = self.unfit_until_ms = self.clock_offset_ms = 0
         self._wait()
         for session in self._sessions:
             session.wake()

@@ -1,4 +1,4 @@
-"""What is demanded of several nodes on one ledger, beside what is demanded of the ledger.
+"""What happens to several nodes on one ledger, and what is demanded of them beside what is demanded of the ledger.
 
 *shown*: no node ever shows a head that a fail-over could take away. *learnt*: a claim that is parked on another node
 than the one that made the offer hears of it within one poll, though every hint is lost. *calm*: where nothing fails,
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from gateway.core.state import ticket_key
 
 if TYPE_CHECKING:
-    from tests.sim.node import Process
+    from tests.sim.node import Node, Process
+    from tests.sim.server import Server
     from tests.sim.simulation import Simulation
 
 LEARN_MS = 500  # beyond one poll: for the writer's batch under way, and the head that others have
@@ -23,12 +24,43 @@ JOURNAL_MIN = 64  # batches; who falls behind a shorter one reads the ledger ane
 
 
 class Several:
-    """Looks at every node at every turn of the loop."""
+    """Lets servers and nodes fail, and looks at every node at every turn of the loop."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._shown: dict[int, object] = {}  # by process
         self._recoveries: dict[int, int] = {}
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def let_happen(self, server: Server, node: Node) -> None:
+        """Let happen what happens to servers, and to nodes that share one."""
+        chance, ms = self._simulation.chance, self._simulation.rng.randint
+        if chance("promote"):
+            self._promote(server)
+        if chance("standby_lost"):
+            self._lasts("the stand-by is lost", lost_ms := ms(500, 12_000), 3_000)
+            server.standby_back_ms = self._simulation.loop.now_ms + lost_ms
+        if chance("unfit"):
+            sweep_ms = self._simulation.config.parameters.sweep_ms
+            self._lasts("the server is unfit", unfit_ms := ms(500, 9_000), 2 * sweep_ms)
+            server.unfit_until_ms = self._simulation.loop.now_ms + unfit_ms
+        if chance("freeze") and node.process is not None:
+            frozen_ms = self._simulation.rng.choice([500, 5_000, 20_000])
+            self._lasts(f"{node.name} is frozen", frozen_ms, 5_000)
+            node.process.freeze(frozen_ms / 1_000)
+
+    def _promote(self, server: Server) -> None:
+        offset_ms = server.clock_offset_ms
+        self._lasts("the stand-by takes over", 0, 3_000)
+        server.fail_over()
+        self._simulation.checker.slack_ms += 2_000 * (server.clock_offset_ms != offset_ms)
+
+    def _lasts(self, what: str, ms: int, traces_ms: int) -> None:
+        self._simulation.say(what)
+        self._simulation.hinder(ms + traces_ms)
+
+    # -- what is demanded ---------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         for node in self._simulation.nodes:

@@ -20,10 +20,6 @@ LOCK_MS = 1_500
 NEWS_MAX = 5  # batches that are told at once
 
 
-def _nobody(_: float) -> None:
-    raise Busy("nobody may wait here")
-
-
 class Shared(Connection):
     """`sleep` waits inside a call until `wake` or for so many seconds; a process puts its thread's in their place."""
 
@@ -32,7 +28,7 @@ class Shared(Connection):
 
     def __init__(self, database: Server) -> None:
         super().__init__(database)
-        self.sleep: Callable[[float], None] = _nobody
+        self.sleep: Callable[[float], None] = lambda seconds: None
         self.wake: Callable[[], None] = lambda: None
         self._session: Session | None = None
         self._is_loaded = False

@@ -549,37 +549,13 @@ class Simulation:
                 self.loop.call_later(self.rng.uniform(0.1, 4), self._heal_disk)
             self._clocks_and_files(node)
             if self.server is not None:
-                self._server_fails(self.server, node)
+                self.several.let_happen(self.server, node)
             if self.chance("partition"):
                 self.network.swallowed[self.rng.choice(self.config.agents)] = self.loop.now_ms + self.rng.randint(
                     1, 9_000
                 )
 
-    def _server_fails(self, server: Server, node: Node) -> None:
-        """Let happen what happens to servers, and to nodes that share one."""
-        if self.chance("promote"):
-            self.say("fail-over")
-            self._hinder(3_000)
-            offset_ms = server.clock_offset_ms
-            server.fail_over()
-            self.checker.slack_ms += 2_000 * (server.clock_offset_ms != offset_ms)
-        if self.chance("standby_lost"):
-            ms = self.rng.randint(500, 12_000)
-            server.standby_back_ms = self.loop.now_ms + ms
-            self._hinder(ms + 3_000)
-            self.say("the stand-by is lost")
-        if self.chance("unfit"):
-            ms = self.rng.randint(500, 9_000)
-            server.unfit_until_ms = self.loop.now_ms + ms
-            self._hinder(ms + 2 * self.config.parameters.sweep_ms)
-            self.say("the server is unfit")
-        if self.chance("freeze") and node.process is not None:
-            ms = self.rng.choice([500, 5_000, 20_000])
-            node.process.freeze(ms / 1_000)
-            self._hinder(ms + 5_000)
-            self.say(node.name, "is frozen")
-
-    def _hinder(self, ms: int) -> None:
+    def hinder(self, ms: int) -> None:
         """Whatever is demanded of gateways that nothing hinders is not demanded for so long."""
         self.hindered_ms = max(self.hindered_ms, self.loop.now_ms + ms)
 
@@ -682,7 +658,7 @@ class Simulation:
         for node in self.nodes:
             node.clock.offset_ms = 0
         if self.server is not None:
-            self._heal_server(self.server)
+            self.server.heal()
         elif len(self.nodes) > 1:  # two that do not follow each other take turns for ever: one goes on, anew
             self.nodes[1].is_held_down = True
             self.nodes[1].kill()
@@ -694,10 +670,6 @@ class Simulation:
         self.network.swallowed.clear()
         for witness in self.witnessed_by:
             witness.down_until_ms = 0
-
-    def _heal_server(self, server: Server) -> None:
-        server.clock_offset_ms = 0
-        server.heal()
 
     async def _rest(self) -> None:
         """After all leases have run out: nothing is left, and one more start finds everything in order."""

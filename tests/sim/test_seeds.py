@@ -62,7 +62,7 @@ def play(first: int, count: int) -> Counter[str]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_invariant_holds_and_all_worlds_together_see_everything(first: int, tallies: Path) -> None:
-    """Scenarios L5 and L40: some worlds have two gateways on one store, and calls of killed ones that come late."""
+    """Scenarios L5 and L40: some worlds have several nodes on one server, and calls of killed ones that come late."""
     tally = play(first, CHUNK)
     assert tally.total() > 20 * CHUNK, "something was decided"
     (tallies / f"{first}.part").write_text(json.dumps(tally))
