@@ -15,7 +15,8 @@ from gateway.administration import guarded
 from gateway.app import open_ledger, signer_of
 from gateway.config import DURABILITIES, Settings, load_settings, settings_from
 from gateway.db_copy import MOVED_FILE, copy_ledger, switch
-from gateway.errors import StartError
+from gateway.errors import Fatal, StartError
+from gateway.fsck.check import Folder, check_file
 from gateway.ledger.history import open_book
 from gateway.store.postgres_fit import findings, look
 from gateway.store.postgres_link import Link, Lost, place_of
@@ -163,6 +164,8 @@ def _copy(arguments: argparse.Namespace) -> int:
     checked = settings_from(wanted, "the command line")
     settings = replace(before, store=checked.store, durability=checked.durability)
     origin = origin_of(data)
+    if not check_file(Folder.of(data)).is_sound:  # what is in the database once, nobody takes out again
+        raise Fatal(f"the file is not sound, so nothing was copied; run `tallystick ledger fsck --data {data}`")
     copied = copy_ledger(data, settings, origin)
     print(f"copied    {origin}: {copied.entries} entries, {copied.batches} batches, {copied.records} records")
     _open_as_at_start(data, settings)

@@ -12,7 +12,6 @@ from gateway.__main__ import main
 from gateway.config import load_settings
 from gateway.stores import open_reader
 from tests.pg.conftest import database_url as database_url
-from tests.pg.server import fresh_database
 from tests.web.test_decisions import leaf_of
 from tests.web.test_stores import verify
 from tests.web.world import World, make, world
@@ -114,7 +113,7 @@ async def test_a_copy_that_was_stopped_is_made_again_or_gone_on_with(
     assert everything(folder) == before
 
 
-async def test_what_is_damaged_or_another_ledgers_is_not_copied(
+async def test_another_ledger_of_the_same_name_is_not_touched(
     tmp_path: Path, database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, other = tmp_path / "data", tmp_path / "other"
@@ -123,16 +122,34 @@ async def test_what_is_damaged_or_another_ledgers_is_not_copied(
     assert copy(other, database_url) == 0
     assert copy(folder, database_url) == 1, "of the same name"
     assert "is not this one as it stands here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entry SET leaf = CAST(replace(CAST(leaf AS TEXT), 'lock:1', 'lock:7') AS BLOB)",
+        "UPDATE batch SET hashes = zeroblob(length(hashes)) WHERE first_seq = 4",
+        "UPDATE batch SET root = zeroblob(32) WHERE first_seq = 4",
+        "DELETE FROM entry WHERE seq = 4",
+        "UPDATE journal SET bodies = CAST(replace(CAST(bodies AS TEXT), 'lock:h', 'lock:j') AS BLOB)",
+    ],
+)
+async def test_what_is_damaged_is_not_served_from_the_database(
+    tmp_path: Path, database_url: str, capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    folder = tmp_path / "data"
+    await lived_in(folder)
     with closing(sqlite3.connect(folder / "ledger.sqlite3")) as file:
-        for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        guards = file.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
             file.execute(f"DROP TRIGGER {name}")
-        changed = "CAST(replace(CAST(leaf AS TEXT), 'lock:1', 'lock:7') AS BLOB)"
-        file.execute(f"UPDATE entry SET leaf = {changed}")
+        assert file.execute(change).rowcount > 0
+        for _, text in guards:
+            file.execute(text)
         file.commit()
-    with fresh_database() as url:
-        assert copy(folder, url) == 1
-        assert "tallystick ledger fsck" in capsys.readouterr().err
-        assert load_settings(folder).store == "" and (folder / "ledger.sqlite3").exists()
+    assert copy(folder, database_url) == 1
+    assert "nothing was copied; run `tallystick ledger fsck" in capsys.readouterr().err
+    assert load_settings(folder).store == "" and (folder / "ledger.sqlite3").exists()
 
 
 async def test_a_gateway_that_runs_keeps_its_file(
