@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tests.chaos.size import size
 from tests.pg.crowd import Answered, Crowd, Member
@@ -14,7 +15,9 @@ from verifier.note import encode_note
 from verifier.replay.source import open_source
 from verifier.replay.tree import Tree
 
-REPLAYS_MAX = size(100, 2_000)  # answers that are asked for again
+T = TypeVar("T")
+REPLAYS_MAX = size(60, 2_000)  # answers that are asked for again
+MEMBERS_MAX = size(6, 50)  # by so many of those who got them
 
 
 async def audit(crowd: Crowd, folder: Path) -> list[Leaf]:
@@ -39,8 +42,8 @@ async def audit(crowd: Crowd, folder: Path) -> list[Leaf]:
 
 async def check_replays(crowd: Crowd) -> None:
     """The same request again gets the same bytes again, from whichever node."""
-    asked = crowd.answers[:: max(1, len(crowd.answers) // REPLAYS_MAX)]
-
+    numbers = _spread(sorted({answer.number for answer in crowd.answers}), MEMBERS_MAX)
+    asked = _spread([answer for answer in crowd.answers if answer.number in numbers], REPLAYS_MAX)
     room = asyncio.Semaphore(8)
 
     async def check(number: int) -> None:
@@ -50,8 +53,13 @@ async def check_replays(crowd: Crowd) -> None:
                 assert (again.status, again.body) == (answer.status, answer.body), (answer.receipt.seq, answer.action)
 
     async with asyncio.TaskGroup() as group:
-        for number in {answer.number for answer in asked}:
+        for number in numbers:
             group.create_task(check(number))
+
+
+def _spread(found: Sequence[T], count_max: int) -> Sequence[T]:
+    """Return about so many of them, from all over."""
+    return found[:: max(1, len(found) // count_max)]
 
 
 def check_answers(answers: Sequence[Answered], texts: Sequence[bytes]) -> None:

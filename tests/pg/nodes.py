@@ -45,7 +45,7 @@ class Node:
         self._skew = folder.with_suffix(".skew")
         self.skew(0)
         self._process: subprocess.Popen[bytes] | None = None
-        self.set(store=url, listenPort=self.port, metricsPort=0)
+        self.set(store=url, listenPort=self.port, metricsPort=0, selfAudit=False)  # a scene's end audits more
 
     def set(self, **settings: object) -> None:
         """Change settings in the node's file; in force from its next start."""
