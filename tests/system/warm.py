@@ -69,7 +69,7 @@ def _serve(path: str) -> None:
         door.bind(path)
         door.listen(64)
         print("ready", flush=True)
-        while sys.stdin.fileno() not in select.select([door, sys.stdin], [], [])[0]:
+        while sys.stdin not in select.select([door, sys.stdin], [], [])[0]:
             line, _ = door.accept()
             if os.fork() == 0:
                 door.close()
