@@ -64,7 +64,7 @@ from gateway.web.reads import Shelf as LiveShelf
 from gateway.web.reports import is_disputed, log_dispute
 from gateway.web.routes import Door
 from gateway.web.scenes import Scenes
-from gateway.witnessing import Duty, Watch, begin_witnessing, load_witnesses, open_watch, show_witnesses
+from gateway.witnessing import Duty, Watch, asking, begin_witnessing, load_witnesses, open_watch, show_witnesses
 from keys.files import CUSTODY, load_key
 from keys.signing import SigningKey
 from verifier.entries import LEAF_BYTES_LARGEST, RULES_VERSION, Leaf, parse_leaf
@@ -224,6 +224,10 @@ async def running(
             signer = signer_of(folder, ledger, reader)
             public = PublicFolder(folder, ledger.root, ledger.origin, ledger.genesis)
             keys = KeyFolder(folder, signer)
+            witnesses = load_witnesses(folder, ledger, public.document)
+            watch = await open_watch(
+                stack, witnesses, settings, reader, signer, public.document, clock, is_clock_accepted=is_clock_accepted
+            )
             sequencer = Sequencer(
                 store,
                 signer,
@@ -236,16 +240,15 @@ async def running(
                 evaluate=engine_for(reader),
                 follow_ms=settings.follow_ms,
                 has_key=keys.has,
-            )
-            witnesses = load_witnesses(folder, ledger, public.document)
-            watch = await open_watch(
-                stack, witnesses, settings, reader, signer, public.document, clock, is_clock_accepted=is_clock_accepted
+                ask_witnesses=asking(watch, settings, signer, lambda: public.document),
             )
         with reaching(settings):
             await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
         warn_of_unpublished(public.document, signer.lines, folder)
-        reads = ReadThread(lambda: open_reader(folder, settings))
+        reads = ReadThread(
+            lambda: open_reader(folder, settings, lambda: (sequencer.confirmed.size, sequencer.confirmed.root))
+        )
         stack.push_async_callback(reads.close)
         duty = Duty(stack.enter_context(closing(open_reader(folder, settings))), clock) if store.is_shared else None
         await begin_witnessing(stack, watch, settings, ledger, sequencer, signer, reads, clock, duty)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,8 +17,9 @@ from pathlib import Path
 
 from gateway.clock import Clocks
 from gateway.config import Settings
-from gateway.errors import Busy, Fatal, StartError
+from gateway.errors import Busy, Fatal, StartError, Unfit
 from gateway.export import cosigned_of
+from gateway.ledger.batches import Seen
 from gateway.ledger.cosigned import WITNESSES_FILE, OwnKeys, Witnesses, open_own, open_witnesses, served_policy
 from gateway.ledger.history import Confirmed
 from gateway.ledger.sequencer import Sequencer
@@ -26,7 +27,7 @@ from gateway.ledger.tree import prove_consistency
 from gateway.ledger.witness import Pace, Witnessing
 from gateway.ledger.witness_ask import Tree
 from gateway.ledger.witness_http import HttpWeb
-from gateway.ledger.witness_start import check_clock, check_sightings, look_around
+from gateway.ledger.witness_start import check_clock, check_sightings, is_heard, look_around
 from gateway.service import Ledger
 from gateway.signer import Signer
 from gateway.stores import LedgerReader
@@ -121,6 +122,27 @@ async def open_watch(
     known = [*shown.values(), *([] if kept is None else [kept])]
     check_clock(witnesses, known, clock.now_ms(), is_accepted=is_clock_accepted)
     return Watch(witnesses, web, {name: checkpoint.size for name, checkpoint in shown.items()})
+
+
+def asking(
+    watch: Watch, settings: Settings, signer: Signer, document: Callable[[], KeyDocument]
+) -> Callable[[], Awaitable[Seen]] | None:
+    """Return what asks the witnesses again; None where there are none.
+
+    For a node that reads the ledger anew, perhaps from a server that lacks what another one had confirmed.
+    """
+    witnesses, web = watch.witnesses, watch.web
+    if witnesses is None or web is None:
+        return None
+
+    async def ask() -> Seen:
+        own_keys = with_published(signer.own_keys, document())
+        seen = await look_around(witnesses, signer.origin, web, own_keys, settings.witness_timeout_ms)
+        if settings.witness_required and not is_heard(witnesses, seen):
+            raise Unfit("too few witnesses say what they have seen of this ledger; check that they answer")
+        return lambda read, size: check_sightings(witnesses, seen, size, partial(root_at, read), is_required=False)
+
+    return ask
 
 
 async def begin_witnessing(

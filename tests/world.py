@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from gateway.signer import Signer
 from gateway.store.contract import (
     Loaded,
     Locked,
+    Reading,
     Store,
     StoredBatch,
     StoredCheckpoint,
@@ -215,6 +216,7 @@ class World:
         self.disk = disk or MemoryDisk()
         self.follow_ms = follow_ms
         self.has_key: Callable[[str, VerifierKey], bool] | None = None
+        self.ask_witnesses: Callable[[], Awaitable[Callable[[Reading, int], None]]] | None = None
         self.agents = agents
         self._is_new = self.disk.head is None if engine == "memory" else not self.path.exists()
         self.genesis = self._open() if self._is_new else self._genesis()
@@ -307,6 +309,7 @@ class World:
             evaluate=self.rules,
             follow_ms=self.follow_ms,
             has_key=self.has_key,
+            ask_witnesses=self.ask_witnesses,
         )
         try:
             await self.sequencer.start()

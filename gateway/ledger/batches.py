@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from gateway.clock import LogClock, StoreClock
 from gateway.core.append import Batch
@@ -27,7 +28,7 @@ from gateway.ledger.live import cold_keys
 from gateway.ledger.orphans import lots
 from gateway.ledger.turn import Found, Rules, Turn, decide_batch, make_turn, repeated, result_of
 from gateway.signer import Signer
-from gateway.store.contract import Locked, SignedBatch, StoredCheckpoint
+from gateway.store.contract import Locked, Reading, SignedBatch, StoredCheckpoint
 from verifier.note import VerifierKey
 
 BATCH_MAX = 256
@@ -36,6 +37,8 @@ CARRIED_MAX = 4_096  # nonces burnt by replays that wait for a commit to go alon
 TOP_UP_MS = 2  # a head that was waited for longer was another node's, and more came meanwhile
 UNSIGNED_MAX = 1_024  # batches signed again at a start; older ones are upkeep
 
+# Of a ledger that is read and its size: Fatal when a witness has seen what is not in it.
+Seen: TypeAlias = Callable[[Reading, int], None]
 _log = logging.getLogger("tallystick.sequencer")
 
 
@@ -51,6 +54,8 @@ class Batches(Commits):
     _serve: Callable[[list[Waiting]], Awaitable[None]]
     _keep: Callable[[], Awaitable[int]]
     _has_key: Callable[[str, VerifierKey], bool] | None
+    _ask_witnesses: Callable[[], Awaitable[Seen]] | None
+    _seen: Seen | None = None  # what witnesses say of the server that the draft was read from
     _is_clock_accepted: bool
     cosigned: bytes | None = None
     """The newest checkpoint that witnesses cosigned, as the start found it; whoever uses it verifies it."""
@@ -62,13 +67,15 @@ class Batches(Commits):
         """Read and check the stored ledger, then write the entries of a start. The same for start and recovery."""
         tail = self._tail
         if tail.draft is None or not self._is_shared:
-            confirmed = tail.confirmed
+            confirmed, self._seen = tail.confirmed, None
             tail.read(await self._in_thread(open_book, self._store, self._signer, self._genesis, confirmed))
         book = tail.draft
         assert book is not None, "a ledger that was read"
+        await self._ask_again()
         try:
             if self._is_shared:
                 await self._lock(book, (), ())
+                await self._check_seen(book)
             turn = self._start_turn(book)
         except BaseException:
             await self._unlock()
@@ -78,6 +85,16 @@ class Batches(Commits):
         self._has_begun = True
         if self._is_shared:
             await self._sign_again(book, book.unsigned[-UNSIGNED_MAX:])
+
+    async def _ask_again(self) -> None:
+        """Ask the witnesses what they have seen, once for each server that the ledger is read from."""
+        if self._is_shared and self._has_begun and self._ask_witnesses is not None and self._seen is None:
+            self._seen = await self._ask_witnesses()
+
+    async def _check_seen(self, book: Book) -> None:
+        """Fatal when a witness has seen more than lies here, or something else: this server lost what was confirmed."""
+        if self._seen is not None:
+            await self._in_thread(self._seen, self._store, book.head.size)
 
     def _start_turn(self, book: Book) -> Turn:
         """Decide the entries of a start on a book whose head is ours."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gateway.actions import Action, load_deciders
 from gateway.clock import Clocks, LogClock, StoreClock
@@ -33,6 +33,7 @@ from gateway.core.outcome import Rules as Evaluate
 from gateway.core.state import COSIGNED_KEY, Cosigned, Parameters
 from gateway.core.witnessed import witnessed
 from gateway.errors import Busy, Damaged, Fatal
+from gateway.ledger.batches import Seen
 from gateway.ledger.commits import RETRY_DISK_S
 from gateway.ledger.follower import Follower
 from gateway.ledger.history import Answer, Confirmed
@@ -65,6 +66,7 @@ class Sequencer(Writer):
     that the wall clock may be behind the ledger. Without `sweeps` somebody else calls `tick` (tests do). `evaluate`
     answers for rule sets; without it nothing is admitted while one is in force. On a store that other nodes write too,
     what they wrote is looked at every `follow_ms`. `has_key` looks once more for the private half of a key, by purpose.
+    `ask_witnesses` asks what they have seen, whenever the ledger of a shared store is read anew.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Sequencer(Writer):
         evaluate: Evaluate | None = None,
         follow_ms: int = 500,
         has_key: Callable[[str, VerifierKey], bool] | None = None,
+        ask_witnesses: Callable[[], Awaitable[Seen]] | None = None,
     ) -> None:
         load_deciders()
         assert origin == signer.origin, "the signer must be of this ledger"
@@ -103,7 +106,8 @@ class Sequencer(Writer):
         self._genesis = genesis
         self._mark = _nothing if trace is None else trace
         self._is_clock_accepted = is_clock_accepted
-        self._sweeps, self._follow_ms, self._has_key = sweeps, follow_ms, has_key
+        self._sweeps, self._follow_ms = sweeps, follow_ms
+        self._has_key, self._ask_witnesses = has_key, ask_witnesses
         self._thread = Worker("tallystick-commit")
         self._line, self._wake, self._orphans = Line(), asyncio.Event(), Orphans()
         self._asked: list[asyncio.Future[None]] = []

@@ -66,7 +66,7 @@ def check_sightings(
             _check_sighting(one.witness, one.checkpoint, size, root_at)
         elif one.trouble:
             _log.warning("witness %s could not be asked what it has seen: %s", one.witness.name, one.trouble)
-    if is_quorum_met(witnesses.policy, {one.witness.name for one in sightings if not one.trouble}):
+    if is_heard(witnesses, sightings):
         return
     if is_required:
         raise Fatal(
@@ -74,6 +74,11 @@ def check_sightings(
             " that they answer, or set witnessRequired to false for this start"
         )
     _log.warning("too few witnesses say what they have seen; this ledger may be an older copy without anybody noticing")
+
+
+def is_heard(witnesses: Witnesses, sightings: Sequence[Sighting]) -> bool:
+    """Say whether as many witnesses answered as the policy's quorum has."""
+    return is_quorum_met(witnesses.policy, {one.witness.name for one in sightings if not one.trouble})
 
 
 def _check_sighting(witness: Witness, seen: Checkpoint, size: int, root_at: Callable[[int], bytes]) -> None:
