@@ -6,7 +6,7 @@ PostgreSQL needs is imported when a ledger is there, and no sooner: the file nee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -88,12 +88,17 @@ def open_store(folder: Path, settings: Settings, engine: str | None = None) -> S
     return _postgres(settings, origin_of(folder), engine)
 
 
-def open_reader(folder: Path, settings: Settings | None = None) -> LedgerReader:
-    """Return a reader of a data directory's ledger, by the settings in it unless others are given."""
+def open_reader(
+    folder: Path, settings: Settings | None = None, shown: Callable[[], tuple[int, bytes]] | None = None
+) -> LedgerReader:
+    """Return a reader of a data directory's ledger, by the settings in it unless others are given.
+
+    With `shown`, the size and root of the newest head that others were shown, it reads from no server without it.
+    """
     settings = settings or _settings_of(folder)
     if not settings.store:
         return FileReader(folder / LEDGER_FILE)
-    reader: LedgerReader = _ours("postgres_ledger").PostgresLedger(settings.store, origin_of(folder))
+    reader: LedgerReader = _ours("postgres_ledger").PostgresLedger(settings.store, origin_of(folder), shown)
     return reader
 
 

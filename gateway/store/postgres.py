@@ -171,7 +171,7 @@ class PostgresStore(Session):
             expected or text.NO_HEAD, batch,
         )  # fmt: skip
         hint = Statement("SELECT pg_notify(%b, %b)", (channel_of(self._ledger), str(batch.head.size)))
-        link.commit(*begin, write, hint=hint)
+        self._commit(link, *begin, write, hint=hint)
         self._is_opening = False
 
     # -- what others wrote, and what became of a batch -----------------------------------------------------------------
@@ -216,7 +216,7 @@ class PostgresStore(Session):
                 (self._ledger, batch_id),
             )[0][0]
             fence = Statement("UPDATE tallystick.head SET fence = fence + 1 WHERE ledger = %s", (self._ledger,))
-            link.commit(text.barrier(self._ledger, self._node, self._manner) if is_there else fence)
+            self._commit(link, text.barrier(self._ledger, self._node, self._manner) if is_there else fence)
         except (Unknown, Busy) as error:
             self._drop()
             raise Busy("outcome_unknown") from error
@@ -238,7 +238,7 @@ class PostgresStore(Session):
         work.append(text.barrier(self._ledger, self._node, self._manner))
         if upkeep.is_closing:
             work.append(Statement("UPDATE tallystick.head SET is_clean = true WHERE ledger = %s", (self._ledger,)))
-        forgotten: int = link.commit(*work)[at][0][0]
+        forgotten: int = self._commit(link, *work)[at][0][0]
         return forgotten
 
     def close(self) -> None:

@@ -184,21 +184,27 @@ class Link:
         except psycopg.Error as error:
             raise self._undone(error) from error
 
-    def commit(self, *statements: Statement, hint: Statement | None = None) -> list[list[tuple[Any, ...]]]:
+    def commit(
+        self, *statements: Statement, fault: Statement | None = None, hint: Statement | None = None
+    ) -> list[list[tuple[Any, ...]]]:
         """Run statements and COMMIT in one round trip, and then the hint, whose fate does not matter; their rows.
 
-        Unknown when COMMIT was sent and did not come back clean. Any other error: nothing happened.
+        `fault` is asked right after COMMIT, and says in a text why that may not be durable ("": it is). Unknown when
+        COMMIT was sent and did not come back clean. Any other error: nothing happened.
         """
         self._check_alive()
         self._doubts.clear()
         sent: list[psycopg.Cursor[tuple[Any, ...]]] = []
         try:
             with self._watched.call(), self._db.pipeline():
-                for one in (*statements, plain("COMMIT"), *([hint] if hint else ())):
-                    sent.append(self._execute(one))
+                for one in (*statements, plain("COMMIT"), fault, hint):
+                    if one is not None:
+                        sent.append(self._execute(one))
         except psycopg.Error as error:
             if not self._has_committed(sent, len(statements)):
                 raise self._lost_or_undone(error) from error
+        if fault is not None:
+            self._heed(sent[len(statements) + 1 :])
         if self._doubts:
             doubts = "; ".join(self._doubts)
             self.close()
@@ -217,6 +223,15 @@ class Link:
         except (psycopg.Error, OSError, ValueError) as error:
             self.close()
             raise Lost(f"the server ended the connection: {error}") from error
+
+    def _heed(self, after: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> None:
+        """Doubt a commit after which the server did not say that nothing is wrong."""
+        try:
+            said = after[0].fetchall()[0][0]
+        except (IndexError, psycopg.Error):
+            said = "the server did not say whether it is durable"
+        if said:
+            self._doubts.append(said)
 
     def _has_committed(self, sent: Sequence[psycopg.Cursor[tuple[Any, ...]]], at: int) -> bool:
         return len(sent) > at and sent[at].statusmessage == "COMMIT"

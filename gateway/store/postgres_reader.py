@@ -7,7 +7,7 @@ committed, which may not be confirmed yet (`contract.py`); who shows it on bound
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, LiteralString
 
 from gateway.errors import Busy
@@ -40,6 +40,7 @@ _SIGNATURES: LiteralString = (
 _HASHES: LiteralString = (
     "SELECT first_seq, hashes FROM tallystick.batch WHERE ledger = %s AND size > %s ORDER BY size LIMIT 1"
 )
+_ROOT: LiteralString = "SELECT root FROM tallystick.batch WHERE ledger = %s AND size = %s"
 _NOTE: LiteralString = "SELECT note FROM tallystick.signed WHERE ledger = %s AND size <= %s ORDER BY size DESC LIMIT 1"
 
 
@@ -99,13 +100,17 @@ class Reads:
 class PostgresReader(Reads):
     """Reads one ledger of a database, beside its gateways or without one; never writes. Usable from any thread.
 
-    It has one connection, which it makes again when it was lost; meanwhile its calls are Busy.
+    It has one connection, which it makes again when it was lost; meanwhile its calls are Busy. After a fail-over that
+    one may still lead to the old server, if it lives on: so with `shown`, which says the size and root of the newest
+    head that others were shown, every answer is of a server that has that head.
     """
 
-    def __init__(self, url: str, origin: str) -> None:
+    def __init__(self, url: str, origin: str, shown: Callable[[], tuple[int, bytes]] | None = None) -> None:
         """Remember where to read; the first call connects. Busy, Fatal at any call: server away, no such ledger."""
         self._url, self._origin = url, origin
         self._link: Link | None = None
+        self._shown = shown
+        self._found: tuple[int, bytes] | None = None  # the newest head that this connection was seen to have
         self._one_at_a_time = threading.Lock()
         self._is_closed = False
 
@@ -122,7 +127,19 @@ class PostgresReader(Reads):
 
     def _ask(self, query: LiteralString, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         link = self._connected()
+        if self._shown is not None:
+            self._check_history(link, self._shown())
         return link.rows(query, (self._ledger, *values))
+
+    def _check_history(self, link: Link, shown: tuple[int, bytes]) -> None:
+        """Lost when the server behind the connection lacks what was shown: it is no primary any more."""
+        if shown == self._found:
+            return
+        size, root = shown
+        if link.rows(_ROOT, (self._ledger, size)) != [(root,)]:
+            link.close()
+            raise Lost("the server that is read lacks what this node has shown; another one is looked for")
+        self._found = shown
 
     def _connected(self) -> Link:
         if self._is_closed:
@@ -135,7 +152,7 @@ class PostgresReader(Reads):
             except BaseException:
                 link.close()
                 raise
-            self._link = link
+            self._link, self._found = link, None
         return self._link
 
     def close(self) -> None:

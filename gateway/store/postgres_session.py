@@ -13,8 +13,8 @@ from typing import Any, LiteralString
 
 from gateway.errors import HeadMoved, Unfit
 from gateway.store import postgres_text as text
-from gateway.store.postgres_fit import greet
-from gateway.store.postgres_link import BEGIN, Link, Lost, parameters_of, plain
+from gateway.store.postgres_fit import REPLICATED, greet
+from gateway.store.postgres_link import BEGIN, Link, Lost, Statement, parameters_of, plain
 from gateway.store.postgres_reader import Reads
 from gateway.store.postgres_schema import check_version, ledger_of
 
@@ -81,7 +81,12 @@ class Session(Reads):
 
     def _barrier(self, link: Link, *, is_start: bool = False) -> None:
         """Commit something small: what was seen on this connection is as durable as a batch then."""
-        link.commit(plain(BEGIN), text.barrier(self._ledger, self._node, self._manner, is_start=is_start))
+        self._commit(link, plain(BEGIN), text.barrier(self._ledger, self._node, self._manner, is_start=is_start))
+
+    def _commit(self, link: Link, *statements: Statement, hint: Statement | None = None) -> list[list[tuple[Any, ...]]]:
+        """Commit. Unknown, too, when the server stopped to demand stand-bys meanwhile, which ends all waits for one."""
+        fault = text.UNDEMANDED if self.durability == REPLICATED else None
+        return link.commit(*statements, fault=fault, hint=hint)
 
     def _end(self) -> None:
         """End the transaction, whichever it is, without a write. Never raises."""

@@ -60,6 +60,12 @@ INSERT INTO tallystick.node AS n
     started_ms = CASE WHEN %b THEN excluded.started_ms ELSE n.started_ms END,
     seen_ms = excluded.seen_ms, barrier = n.barrier + 1
 """
+# Why a commit that just returned may be on this server alone. A session reads its settings anew between statements.
+UNDEMANDED = Statement(
+    "SELECT CASE WHEN names = '' OR position('*' IN names) > 0 THEN"
+    " format('synchronous_standby_names is \"%s\", so it may have waited for nobody', names) ELSE '' END"
+    " FROM current_setting('synchronous_standby_names') AS now (names)"
+)
 
 
 def _numbers(values: Sequence[int]) -> list[Int8]:
