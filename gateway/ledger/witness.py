@@ -279,6 +279,8 @@ class Witnessing:
             self._entered_others = others
         except (Busy, Fatal) as error:
             _log.warning("a witnessed checkpoint is entered another time: %s", error)
+            if isinstance(error, Busy) and error.reason == "outcome_unknown":
+                self._entered_others = others  # it may be there; a newer one comes with the next entry of others
         except Exception:
             _log.exception("a witnessed checkpoint could not be entered")
         finally:
