@@ -11,10 +11,12 @@ PEERS := .venv-peers
 HA := .venv-ha
 LOCKER := .venv-lock
 BIN := $(VENV)/bin
+# What was compiled is kept: tests start Python some hundred times.
+export PYTHONDONTWRITEBYTECODE :=
 # Hashes are demanded for every file, wheels only, and pip never resolves anything by itself.
 PIP_INSTALL := pip install --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all:
 
-.PHONY: help demo test lint format types unit chaos sim soak docs bench outside lock clean
+.PHONY: help demo test lint format types unit full chaos sim soak docs bench outside lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -32,6 +34,9 @@ lint: $(VENV)/stamp-test  ## ruff check, ruff format --check, mypy --strict
 unit: $(VENV)/stamp-test $(HA)/stamp  ## the tests alone: first side by side, then those that must run alone
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not serial"
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is serial
+
+full: export TALLYSTICK_FULL := 1
+full: unit  ## the tests with all that a run draws a share of: every seed, every process
 
 chaos: $(VENV)/stamp-test $(HA)/stamp  ## the nightly faults: databases, stand-bys and nodes that die under load
 	@TALLYSTICK_CHAOS=1 $(BIN)/python -m pytest -q -n 0 --timeout 1800 tests/pg tests/chaos
