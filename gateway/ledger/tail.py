@@ -54,12 +54,16 @@ class Tail:
         self._mark = mark
 
     def read(self, book: Book) -> None:
-        """Take over a ledger that was just read. The first one is shown as far as it was signed."""
+        """Take over a ledger that was just read. The first one is shown as far as it was signed.
+
+        Its records stand at the head, so while entries are unsigned, and perhaps on one server only, none is shown.
+        """
         self.drop()
         self.anchors.clear()  # of a history that may have been another one
         self.draft = book
         if self.confirmed is None and book.shown is not book.live:
-            self.confirmed, self.view = book.confirmed, book.shown
+            self.confirmed = book.confirmed
+            self.view = book.shown if book.head.size == book.confirmed.size else Live()
 
     def open(self, book: Book) -> None:
         """Decide on a book from now on: its start is written."""

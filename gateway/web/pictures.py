@@ -11,6 +11,7 @@ import orjson
 
 from gateway.core.admissionview import ask_view, rules_view, usage_view
 from gateway.core.waitview import trust_view
+from gateway.errors import Busy
 from gateway.store.contract import Reading
 from gateway.web.access import Reader, check_unlimited, reader_of
 from gateway.web.connection import Reply
@@ -164,8 +165,11 @@ def _now(house: House, found: JsonObject) -> Reply:
 async def _admit(house: House, call: Call, *, is_signed: bool = False) -> Reader | None:
     """Return who looks, unless it looks too often: a picture is large, and strangers may look at a public ledger.
 
-    Who is known pays under its name, others under their address; so nobody uses up what a member may ask for.
+    Who is known pays under its name, others under their address; so nobody uses up what a member may ask for. Busy
+    while there is nothing to look at: a node that was just started, whose newest entries may not be durable.
     """
+    if not len(house.sequencer.view):
+        raise house.sequencer.unfit or Busy("store_busy")
     reader = await reader_of(house, call, is_signed=is_signed)
     house.pictures.take(reader.payer if reader else call.request.remote)
     return reader
