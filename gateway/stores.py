@@ -107,7 +107,7 @@ def create_store(folder: Path, settings: Settings, origin: str) -> Store:
     if not settings.store:
         return SqliteStore(folder / LEDGER_FILE, may_create=True)
     with reaching(settings):
-        _ours("postgres").create(settings.store, origin)
+        _ours("postgres").create(settings.store, origin, settings.durability)
     return _postgres(settings, origin, None)
 
 

@@ -6,10 +6,12 @@ migrate` and `tallystick init` do it; a gateway never changes a schema by itself
 
 from __future__ import annotations
 
+import secrets
 from importlib.resources import files
 from typing import NamedTuple, cast
 
 from gateway.errors import Fatal
+from gateway.store.postgres_fit import greet
 from gateway.store.postgres_link import BEGIN, MIGRATE, Link, Statement, plain
 
 _MIGRATION_LOCK = 7_221_873  # any number: who migrates waits for whoever migrates already
@@ -113,10 +115,15 @@ def nodes_of(link: Link, ledger: int) -> list[Node]:
     return [Node(*row) for row in rows]
 
 
-def create(url: str, origin: str) -> None:
-    """Make room for a ledger, and the schema if there is none. Fatal: there is such a ledger. Busy: server away."""
+def create(url: str, origin: str, durability: str | None = None) -> None:
+    """Make room for a ledger, and the schema if there is none. Fatal: there is such a ledger. Busy: server away.
+
+    With a `durability` that the server would not keep: Unfit, and nothing was made.
+    """
     link = Link(url)
     try:
+        if durability is not None:
+            greet(link, secrets.token_hex(8), durability)
         if version_of(link) is None:
             migrate(link)
         check_version(link)

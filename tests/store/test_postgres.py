@@ -99,6 +99,14 @@ def test_a_ledger_is_made_once_and_one_without_entries_again(engine: Postgres) -
     store.close()
 
 
+def test_where_the_server_would_not_keep_what_is_promised_nothing_is_made(database_url: str) -> None:
+    with pytest.raises(Unfit, match="synchronous_standby_names"):
+        create(database_url, ORIGIN, "replicated")
+    with psycopg.connect(database_url) as db:
+        assert db.execute("SELECT to_regnamespace('tallystick')").fetchall() == [(None,)]
+    create(database_url, ORIGIN, "local")
+
+
 def test_a_migration_is_applied_once_whoever_asks(database_url: str) -> None:
     results: list[tuple[int, int]] = []
 
