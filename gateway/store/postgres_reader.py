@@ -6,6 +6,7 @@ committed, which may not be confirmed yet (`contract.py`); who shows it on bound
 
 from __future__ import annotations
 
+import bisect
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, LiteralString
@@ -23,6 +24,7 @@ from gateway.store.contract import (
 from gateway.store.postgres_link import Link, Lost
 from gateway.store.postgres_schema import check_version, ledger_of
 
+SEQS_PER_READ = 256  # a tile's, whose hashes may lie in as many batches
 _BATCH: LiteralString = (
     "SELECT b.first_seq, b.size, b.root, s.note FROM tallystick.batch b"
     " LEFT JOIN tallystick.signed s USING (ledger, size) WHERE b.ledger = %s AND "
@@ -38,7 +40,9 @@ _SIGNATURES: LiteralString = (
     " WHERE b.ledger = %s AND b.size > %s AND b.first_seq < %s ORDER BY b.size"
 )
 _HASHES: LiteralString = (
-    "SELECT first_seq, hashes FROM tallystick.batch WHERE ledger = %s AND size > %s ORDER BY size LIMIT 1"
+    "SELECT DISTINCT found.first_seq, found.hashes"
+    " FROM (SELECT %s::integer AS ledger) AS own, unnest(%s::bigint[]) AS seq, LATERAL (SELECT first_seq, hashes FROM tallystick.batch"
+    " WHERE ledger = own.ledger AND size > seq ORDER BY size LIMIT 1) AS found ORDER BY found.first_seq"
 )
 _ROOT: LiteralString = "SELECT root FROM tallystick.batch WHERE ledger = %s AND size = %s"
 _NOTE: LiteralString = "SELECT note FROM tallystick.signed WHERE ledger = %s AND size <= %s ORDER BY size DESC LIMIT 1"
@@ -70,18 +74,16 @@ class Reads:
         }
 
     def nodes(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
+        last = {(level, index): ((index + 1) << level) - 1 for level, index in wanted}  # the leaf that completes each
         found: dict[tuple[int, int], bytes] = {}
-        first = stop = 0  # positions held in `hashes`
-        hashes = b""
-        for position, node in sorted((node_position(*node), node) for node in wanted):
-            if not first <= position < stop:
-                rows = self._rows(_HASHES, (((node[1] + 1) << node[0]) - 1,))
-                if not rows:
-                    break  # beyond the tree, and so is every later position
-                first, hashes = node_count(rows[0][0]), rows[0][1]
-                stop = first + len(hashes) // HASH_BYTES
-            offset = (position - first) * HASH_BYTES
-            found[node] = hashes[offset : offset + HASH_BYTES]
+        seqs = sorted(set(last.values()))
+        for at in range(0, len(seqs), SEQS_PER_READ):
+            lot = seqs[at : at + SEQS_PER_READ]
+            batches = self._rows(_HASHES, (lot,))
+            for node in (node for node, seq in last.items() if lot[0] <= seq <= lot[-1]):
+                batch = bisect.bisect_right(batches, last[node], key=_first_of) - 1
+                if batch >= 0 and (value := _hash_in(batches[batch], node_position(*node))):
+                    found[node] = value
         return found
 
     def batch_of(self, seq: int) -> StoredCheckpoint | None:
@@ -95,6 +97,20 @@ class Reads:
     def last_note(self, size_max: int) -> bytes | None:
         rows = self._rows(_NOTE, (size_max,))
         return rows[0][0] if rows else None
+
+
+def _first_of(row: tuple[Any, ...]) -> int:
+    """Return the first column of a row of numbers."""
+    first: int = row[0]
+    return first
+
+
+def _hash_in(batch: tuple[Any, ...], position: int) -> bytes:
+    """Return the hash at a position of the tree, from those that a batch completed; empty when it is beyond them."""
+    first_seq, hashes = batch
+    offset = (position - node_count(first_seq)) * HASH_BYTES
+    found: bytes = hashes[offset : offset + HASH_BYTES]
+    return found
 
 
 class PostgresReader(Reads):
