@@ -41,7 +41,8 @@ _SIGNATURES: LiteralString = (
 )
 _HASHES: LiteralString = (
     "SELECT DISTINCT found.first_seq, found.hashes"
-    " FROM (SELECT %s::integer AS ledger) AS own, unnest(%s::bigint[]) AS seq, LATERAL (SELECT first_seq, hashes FROM tallystick.batch"
+    " FROM (SELECT %s::integer AS ledger) AS own, unnest(%s::bigint[]) AS seq,"
+    " LATERAL (SELECT first_seq, hashes FROM tallystick.batch"
     " WHERE ledger = own.ledger AND size > seq ORDER BY size LIMIT 1) AS found ORDER BY found.first_seq"
 )
 _ROOT: LiteralString = "SELECT root FROM tallystick.batch WHERE ledger = %s AND size = %s"
