@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import select
+import socket
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -23,7 +24,8 @@ from gateway.store.postgres_schema import ledger_of
 PROBE_SECONDS = 5.0
 SILENCE_SECONDS = 10.0
 RETRY_SECONDS = 1.0
-_LOOK_SECONDS = 0.5  # how long `stop` may have to wait
+_LOOK_SECONDS = 0.5
+_END_SECONDS = 0.15  # how long `stop` waits for the thread
 _log = logging.getLogger("tallystick.store")
 
 
@@ -44,14 +46,17 @@ class Listener:
         self._own_pid = own_pid
         self._probe, self._silence = probe, silence
         self._is_stopping = threading.Event()
+        self._end, self._ended = socket.socketpair()
         self._own = f"tallystick_{secrets.token_hex(8)}"
         self.connections = 0
         self._thread = threading.Thread(target=self._run, name="tallystick-listener", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; returns at once, for it may be waiting for a server that is away."""
+        """End the thread, so that none is inside libpq when the process ends; one that waits for a server is left."""
         self._is_stopping.set()
+        self._end.close()
+        self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         while not self._is_stopping.is_set():
@@ -62,6 +67,7 @@ class Listener:
             except Exception:
                 _log.exception("hints of other nodes pause")
             self._is_stopping.wait(RETRY_SECONDS)
+        self._ended.close()
 
     def _listen(self) -> None:
         """Hear hints on one connection, until it is silent for too long."""
@@ -87,7 +93,7 @@ class Listener:
             if is_answered and monotonic() - probed > self._probe:
                 wire.send_query(f'NOTIFY "{self._own}"'.encode())
                 probed, is_answered = monotonic(), False
-            select.select([wire.socket], [], [], _LOOK_SECONDS)
+            select.select([wire.socket, self._ended], [], [], _LOOK_SECONDS)
             wire.consume_input()
             while not is_answered and not wire.is_busy():
                 is_answered = wire.get_result() is None

@@ -123,6 +123,14 @@ def test_a_listener_that_hears_nothing_not_even_itself_begins_anew(engine: Postg
         listener.stop()
 
 
+def test_a_listener_that_is_connected_has_ended_when_stop_returns(engine: Postgres) -> None:
+    """A thread that is inside libpq while the interpreter is taken down may crash the process."""
+    listener = Listener(engine.url, engine.origin, lambda: None, lambda: 0)
+    assert until(lambda: listener.connections == 1)
+    listener.stop()
+    assert until(lambda: not listener._thread.is_alive(), 0.2)
+
+
 def test_a_listener_waits_for_a_server_and_for_nobody_when_it_is_stopped(engine: Postgres) -> None:
     hints = Hints()
     with Proxy(1) as proxy:
