@@ -24,7 +24,7 @@ from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_idempotency_key
 from gateway.core.authority import agent_fault, is_operator
 from gateway.core.intake import RawRequest, Rejection
-from gateway.core.state import ApiKey, agent_at, apikey_at
+from gateway.core.state import ApiKey, View, agent_at, apikey_at
 from gateway.ledger.sequencer import Sequencer
 from gateway.news import News
 from gateway.service import Answered, Desk, Ledger, signed_here
@@ -96,7 +96,7 @@ class BearerDoor:
         if key is None:
             raise Rejection("token_invalid", "this gateway does not hold the key of the agent behind this API key")
         raw = self._signed(key, action, members, _bare(idempotency_key) or new_idempotency_key())
-        return await self._desk.decide(raw, action, wait_ms=wait_ms)
+        return await self._desk.decide(raw, action, wait_ms=wait_ms, check=lambda view: self.agent_of(token, view))
 
     async def enrol(self, token: str, members: JsonObject) -> Answered:
         """Enrol the key `agent`, which signed `proof`, in the name of an API key that stands for no agent itself.
@@ -121,12 +121,15 @@ class BearerDoor:
         raw = self._signed(self._enroller, action, {**members, "keyDigest": key.digest}, idempotency_key)
         return await self._desk.decide(raw, action)
 
-    def agent_of(self, token: str) -> str:
-        """Return the DID of the agent that a token speaks for; Rejection when it speaks for none that may act."""
-        key = self.key_of(token)
+    def agent_of(self, token: str, view: View | None = None) -> str:
+        """Return the DID of the agent that a token speaks for; Rejection when it speaks for none that may act.
+
+        By the records that are shown, unless others are given.
+        """
+        view = self._sequencer.view if view is None else view
+        key = self.key_of(token, view)
         if key.agent is None:
             raise Rejection("token_invalid", "this API key enrols and reads; one that was issued for an agent decides")
-        view = self._sequencer.view
         agent = agent_at(view, key.agent)
         is_theirs = agent is not None and agent.is_custodial and agent.operator == key.operator
         if agent is None or not is_theirs or agent_fault(view, agent, self._sequencer.time_ms) is not None:
@@ -142,14 +145,15 @@ class BearerDoor:
             self.agent_of(token)
         return key
 
-    def key_of(self, token: str) -> ApiKey:
+    def key_of(self, token: str, view: View | None = None) -> ApiKey:
         """Return the API key in force that a token is; Rejection when it is none."""
+        view = self._sequencer.view if view is None else view
         if kind_of(token) is None:
             raise Rejection("token_invalid", "this is no API key as one is spelled; copy it again, whole and unchanged")
-        key = apikey_at(self._sequencer.view, digest_of(token))
+        key = apikey_at(view, digest_of(token))
         if key is None or key.revoked_seq is not None:
             raise Rejection("token_invalid", "no such API key is in force here")
-        if not is_operator(self._sequencer.view, key.operator):
+        if not is_operator(view, key.operator):
             raise Rejection("token_invalid", "the operator that issued this API key was removed")
         return key
 

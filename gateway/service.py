@@ -33,6 +33,7 @@ from gateway.core.session import opening_fault
 from gateway.core.state import Draft as Records
 from gateway.core.state import (
     Parameters,
+    View,
     agent_at,
     agent_key,
     lease_at,
@@ -254,8 +255,12 @@ class Desk:
         self._first_use = first_use
         self._shares = Shares()
 
-    async def decide(self, raw: RawRequest, action: Action, *, wait_ms: int = 0) -> Answered:
+    async def decide(
+        self, raw: RawRequest, action: Action, *, wait_ms: int = 0, check: Callable[[View], object] | None = None
+    ) -> Answered:
         """Verify, decide, commit and answer one request; a claim may be kept waiting for its turn up to `wait_ms`.
+
+        `check` raises when, by the records that it is decided on, nothing may be decided for who asks.
 
         Raises Rejection (the sender's fault), RateLimited and Busy (nothing happened), Draining (nothing happened, no
         more), Refused (no entry), Fatal. A caller that stops waiting abandons the answer, never the commit; a claim
@@ -274,7 +279,7 @@ class Desk:
             await self._sequencer.parking.wait(self._sequencer.view, spot)
         weight = self._shares.enter(self._sequencer.view, account.operator, request)
         try:
-            answer = await self._sequencer.submit(request, action)
+            answer = await self._sequencer.submit(request, action, check)
         finally:
             self._shares.leave(account.operator, weight)
         policy, left = self._left(request.keyid, taken) if account.is_trial else ("decisions", taken.left)

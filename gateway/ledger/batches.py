@@ -135,7 +135,7 @@ class Batches(Commits):
         book = self._tail.book or await self._recover()
         try:
             found = await self._look_up(book, waiting)
-            self._check_keys()
+            self._check_who_may(book, waiting)
         except BaseException:
             await self._unlock()
             raise
@@ -146,6 +146,17 @@ class Batches(Commits):
             await self._isolate(waiting, error)
             return
         await self._finish(book, turn)
+
+    def _check_who_may(self, book: Book, waiting: list[Waiting]) -> None:
+        """Unfit when we may not. Turn away whom the door let in by what it knew then: another node revokes API keys."""
+        self._check_keys()
+        for one in [*waiting]:
+            try:
+                if one.check is not None:
+                    one.check(book.live)
+            except Exception as error:
+                waiting.remove(one)
+                self._answer(one, error)
 
     async def _recover(self) -> Book:
         """Open the ledger anew, and return the book."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.core.append import GatewayStep
 from gateway.core.intake import SignedRequest, weight_of
 from gateway.core.outcome import ActionDecide
+from gateway.core.state import View
 from gateway.errors import Busy
 from gateway.ledger.history import Answer
 
@@ -31,6 +32,8 @@ class Waiting:
     request: SignedRequest | None = None
     decide: ActionDecide | None = None
     step: GatewayStep | None = None
+    check: Callable[[View], object] | None = None
+    """Raises when, by the records that the request is decided on, the door would turn it away now."""
     weight: int = field(init=False)
     """How many commands it is; they are decided together."""
 

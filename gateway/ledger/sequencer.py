@@ -30,7 +30,7 @@ from gateway.core.append import Imprint
 from gateway.core.dispute import disputed
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Rules as Evaluate
-from gateway.core.state import COSIGNED_KEY, Cosigned, Parameters
+from gateway.core.state import COSIGNED_KEY, Cosigned, Parameters, View
 from gateway.core.witnessed import witnessed
 from gateway.errors import Busy, Damaged, Fatal
 from gateway.ledger.batches import Seen
@@ -189,12 +189,15 @@ class Sequencer(Writer):
         if self._is_shared and self._follow_ms:
             self._tasks.append(asyncio.create_task(self._follower().run(), name="follower"))
 
-    async def submit(self, request: SignedRequest, action: Action) -> Answer:
-        """Return the committed and signed answer to a verified request. Refused, Busy, Fatal."""
+    async def submit(
+        self, request: SignedRequest, action: Action, check: Callable[[View], object] | None = None
+    ) -> Answer:
+        """Return the committed and signed answer to a verified request. Refused, Busy, Fatal, and whatever `check`
+        raises when it is shown the records that would be decided on."""
         assert action.decide is not None, "only decisions are submitted"
         if self.damage:
             raise Damaged(self.damage)
-        answer = await self._wait(Waiting(self._future(), request, action.decide))
+        answer = await self._wait(Waiting(self._future(), request, action.decide, check=check))
         assert answer is not None, "a request is always answered"
         return answer
 

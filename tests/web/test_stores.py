@@ -23,7 +23,9 @@ from gateway.errors import Fatal, StartError
 from gateway.node_commands import copy_node
 from gateway.rotation import rotate
 from gateway.stores import open_reader
+from keys.files import CUSTODY
 from keys.signing import SigningKey
+from keys.token import digest_of
 from tests.pg.conftest import database_url as database_url
 from tests.pg.server import free_port, fresh_database
 from tests.system.test_rotation import Place
@@ -282,6 +284,21 @@ async def test_api_keys_are_known_everywhere(nodes: tuple[World, World]) -> None
     assert there.gateway.house.news.looks <= size + 1
     check_problem(await there.look("nonsense", "/api/v1/acp/coordination/leases?holder=me"), "token_invalid", 401)
     assert there.gateway.house.news.looks <= size + 1, "what is no token at all costs no look"
+
+
+async def test_an_api_key_that_one_node_revoked_decides_nothing_at_the_other(nodes: tuple[World, World]) -> None:
+    """The other one still believes in it when it is asked, and finds out under the head."""
+    here, there = nodes
+    _, token = await here.custodial("ci")
+    shutil.copytree(here.folder / CUSTODY, there.folder / CUSTODY, dirs_exist_ok=True)
+    lease = "/api/v1/acp/coordination/lease"
+    assert (await there.call(token, lease, resource="lock:x")).status == 200
+    assert (await here.ask("op", "apikey.revoke", keyDigest=digest_of(token))).status == 200
+    size = here.gateway.house.sequencer.confirmed.size
+    assert there.gateway.house.sequencer.confirmed.size < size
+    check_problem(await there.call(token, lease, resource="lock:y"), "token_invalid", 401)
+    check_problem(await there.call(token, lease, resource="lock:y"), "token_invalid", 401)
+    assert there.gateway.house.sequencer.confirmed.size == size, "nothing was written"
 
 
 async def test_a_retry_at_the_other_node_gets_the_first_answer(nodes: tuple[World, World]) -> None:
