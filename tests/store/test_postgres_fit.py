@@ -162,8 +162,12 @@ def test_replicated_needs_a_stand_by_at_connect(own_server: Server, engine: Post
 def test_stand_bys_that_are_taken_away_are_missed_in_the_lock_and_in_the_batch(
     own_server: Server, engine: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And after each COMMIT, as of the barrier of a start."""
     monkeypatch.setattr("gateway.store.postgres_fit.findings", lambda facts, durability: [])
     store, writer = engine.store(durability="replicated", manner="replicated none"), Writer()
+    with pytest.raises(Busy, match="outcome_unknown"):
+        store.load()
+    monkeypatch.setattr("gateway.store.postgres_text.UNDEMANDED", None)
     store.load()
     with pytest.raises(Unfit, match='synchronous_standby_names is ""'):
         store.lock(None, [], [])
@@ -207,7 +211,7 @@ def test_a_session_that_changed_is_unfit_in_the_lock_and_in_the_batch(
 def test_a_pool_that_gives_each_transaction_another_session_is_found(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second question of a greeting is answered by another session, as a pool of transactions does."""
+    """Scenario L56: the second question of a greeting is answered by another session, as a pool of transactions does."""
     store = Postgres(database_url).store()
     monkeypatch.setattr("gateway.store.postgres_fit.look", lambda link: FIT)
     store.load()
