@@ -93,7 +93,7 @@ class Listener:
             if is_answered and monotonic() - probed > self._probe:
                 wire.send_query(f'NOTIFY "{self._own}"'.encode())
                 probed, is_answered = monotonic(), False
-            select.select([wire.socket, self._ended], [], [], _LOOK_SECONDS)
+            select.select([wire.socket, self._ended.fileno()], [], [], _LOOK_SECONDS)
             wire.consume_input()
             while not is_answered and not wire.is_busy():
                 is_answered = wire.get_result() is None

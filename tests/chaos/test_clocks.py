@@ -37,6 +37,7 @@ def wrap_clock(server: Server, database: str) -> None:
 
 
 async def test_a_clock_is_set_an_hour_ahead_and_back(tmp_path: Path) -> None:
+    """Scenario 16."""
     async with AsyncExitStack() as stack:
         server, database = shared_server(), stack.enter_context(fresh_database()).rpartition("/")[2]
         wrap_clock(server, database)

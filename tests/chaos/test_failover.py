@@ -30,6 +30,7 @@ async def hold(crowd: Crowd, number: int, start: asyncio.Semaphore) -> None:
 
 
 async def test_no_lease_expires_because_the_database_fails_over(tmp_path: Path) -> None:
+    """Scenarios L6, L7, L16 and L59."""
     async with AsyncExitStack() as stack:
         cluster = await asyncio.to_thread(lambda: stack.enter_context(Cluster()))
         url = cluster.add_database("ledgers")

@@ -34,6 +34,7 @@ async def staged(folder: Path, stack: AsyncExitStack) -> tuple[Stage, list[Proxy
 
 
 async def test_a_node_is_killed_just_before_or_just_after_it_sent_commit(tmp_path: Path, stack: AsyncExitStack) -> None:
+    """Scenarios L21 and L51."""
     stage, wires = await staged(tmp_path, stack)
     rounds = size(2, 40)
 
@@ -54,6 +55,7 @@ async def test_a_node_is_killed_just_before_or_just_after_it_sent_commit(tmp_pat
 
 
 async def test_a_commit_is_done_and_its_acknowledgement_never_comes(tmp_path: Path, stack: AsyncExitStack) -> None:
+    """Scenario L51."""
     stage, wires = await staged(tmp_path, stack)
     faults = (Fault.LOSE_ACK, Fault.SWALLOW_ACK, Fault.CUT_AFTER_SENT)
 
@@ -70,7 +72,7 @@ async def test_a_commit_is_done_and_its_acknowledgement_never_comes(tmp_path: Pa
 
 
 async def test_sessions_are_ended_and_wires_fall_silent(tmp_path: Path, stack: AsyncExitStack) -> None:
-    """A wire that was silent once stays so, as behind a router that forgot it: the node has to find a new one."""
+    """Scenario L54. A wire that was silent once stays so, as behind a router that forgot it: another has to be found."""
     stage, wires = await staged(tmp_path, stack)
     ends = f"select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = '{ROLE}'"
 
@@ -92,7 +94,7 @@ async def test_sessions_are_ended_and_wires_fall_silent(tmp_path: Path, stack: A
 
 
 async def test_a_node_sleeps_for_longer_than_its_leases(tmp_path: Path, stack: AsyncExitStack) -> None:
-    """Once with the head of the ledger in its hands, once between two requests."""
+    """Scenarios L5 and L40. Once with the head of the ledger in its hands, once between two requests."""
     stage, wires = await staged(tmp_path, stack)
 
     async def scene() -> None:
@@ -114,6 +116,7 @@ async def test_a_node_sleeps_for_longer_than_its_leases(tmp_path: Path, stack: A
 
 
 async def test_many_rounds_on_one_name_over_two_nodes(tmp_path: Path, stack: AsyncExitStack) -> None:
+    """Scenario 49."""
     stage, _ = await staged(tmp_path, stack)
     leaves = await stage.play(lambda: stage.crowd.until(size(300, 10_000), 3_600), resources=1, agents=8)
     granted = [leaf for leaf in leaves if leaf.type == "tallystick/lease.granted/1"]

@@ -39,7 +39,7 @@ async def fell_over(stage: Stage, pair: Pair) -> None:
 
 
 async def test_the_primary_is_killed_under_load(tmp_path: Path, stack: AsyncExitStack) -> None:
-    """Once it comes back by itself, once the stand-by takes over and the old primary comes back as a stand-by."""
+    """Scenario L59. Once it comes back by itself, once the stand-by takes over and the old one comes back as such."""
     stage, pair = await staged(tmp_path, stack)
 
     async def scene() -> None:
@@ -59,6 +59,7 @@ async def test_the_primary_is_killed_under_load(tmp_path: Path, stack: AsyncExit
 async def test_without_its_stand_by_nothing_is_answered_and_later_all_is_found(
     tmp_path: Path, stack: AsyncExitStack
 ) -> None:
+    """Scenarios L55 and L59."""
     stage, pair = await staged(tmp_path, stack)
 
     async def scene() -> None:

@@ -73,6 +73,7 @@ async def test_a_claim_is_woken_by_what_is_seen_and_granted_by_what_is_durable(t
 
 
 async def test_nodes_know_what_others_wrote_within_a_poll(tmp_path: Path) -> None:
+    """Scenarios L30 and L57."""
     a, b = await started(tmp_path, follow_ms=50)
     await a.ask(add("op", "D", a.clock.wall))
     await until(lambda: b.sequencer.confirmed == a.sequencer.confirmed, 2)

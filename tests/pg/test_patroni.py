@@ -8,6 +8,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.serial]
 
 
 def test_a_cluster_fails_over_twice_and_keeps_what_it_acknowledged() -> None:
+    """Scenario L59."""
     with Cluster() as cluster:
         assert (cluster.setting("ttl"), cluster.setting("retry_timeout")) == (5, 2), "Patroni took our floors"
         cluster.sql("create table l (i int)")

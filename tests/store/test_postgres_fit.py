@@ -211,7 +211,7 @@ def test_a_session_that_changed_is_unfit_in_the_lock_and_in_the_batch(
 def test_a_pool_that_gives_each_transaction_another_session_is_found(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scenario L56: the second question of a greeting is answered by another session, as a pool of transactions does."""
+    """Scenario L56. The second question of a greeting is answered by another session, as such a pool does."""
     store = Postgres(database_url).store()
     monkeypatch.setattr("gateway.store.postgres_fit.look", lambda link: FIT)
     store.load()

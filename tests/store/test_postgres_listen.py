@@ -108,6 +108,7 @@ def test_a_listener_whose_session_ended_listens_again(engine: Postgres) -> None:
 
 
 def test_a_listener_that_hears_nothing_not_even_itself_begins_anew(engine: Postgres) -> None:
+    """Scenario L57."""
     hints = Hints()
     server = shared_server()
     with Proxy(server.port) as proxy:

@@ -105,6 +105,7 @@ def test_a_commit_waits_for_its_stand_by_and_what_ends_the_wait_leaves_it_in_dou
 
 
 def test_what_was_acknowledged_is_on_the_promoted_stand_by_and_what_was_not_is_found_out(pair: Pair) -> None:
+    """Scenario L59."""
     store = opened(pair)
     writer = Writer()
     for _ in range(5):
