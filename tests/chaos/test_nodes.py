@@ -72,7 +72,7 @@ async def test_a_commit_is_done_and_its_acknowledgement_never_comes(tmp_path: Pa
 
 
 async def test_sessions_are_ended_and_wires_fall_silent(tmp_path: Path, stack: AsyncExitStack) -> None:
-    """Scenario L54. A wire that was silent once stays so, as behind a router that forgot it: another has to be found."""
+    """Scenario L54. A wire that was silent once stays so, as if a router forgot it: another has to be found."""
     stage, wires = await staged(tmp_path, stack)
     ends = f"select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = '{ROLE}'"
 
