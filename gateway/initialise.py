@@ -190,7 +190,12 @@ def _write(store: Store, batch: StoredBatch, signer: Signer) -> None:
             raise InitialiseError(f"there is a ledger {signer.origin} in that database; choose another --origin")
         store.commit(batch, None)
         store.keep(Upkeep(signed=(sign_batch(signer, 1, batch.head.root, batch.leaves),), is_closing=True))
-    except (HeadMoved, Unknown) as error:
+    except HeadMoved as moved:
+        raise InitialiseError(
+            f"nothing was written ({moved}). Try again; if somebody made a ledger {signer.origin} meanwhile, choose"
+            " another --origin"
+        ) from moved
+    except Unknown as error:
         raise InitialiseError(
             f"whether entry 0 was written could not be found out ({error}). Try again; if that says that there is a"
             f" ledger {signer.origin}, its keys are lost: choose another --origin"

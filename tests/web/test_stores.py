@@ -22,6 +22,8 @@ from gateway.config import SETTINGS_FILE, load_settings
 from gateway.errors import Fatal, StartError
 from gateway.node_commands import copy_node
 from gateway.rotation import rotate
+from gateway.store.contract import Loaded
+from gateway.store.postgres import PostgresStore
 from gateway.stores import open_reader
 from keys.files import CUSTODY
 from keys.signing import SigningKey
@@ -95,6 +97,24 @@ def test_an_origin_has_one_ledger_in_a_database_and_nothing_is_left_of_a_second_
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
     assert main(["init", "--data", str(tmp_path / "b"), "--origin", "gateway.example/b", "--store", database_url,
                  "--durability", "local"]) == 0  # fmt: skip
+
+
+def test_of_two_who_open_one_ledger_at_once_one_is_told_that_nothing_of_it_was_written(
+    tmp_path: Path, database_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = PostgresStore.load
+
+    def overtaken(store: PostgresStore) -> Loaded:
+        found = load(store)
+        monkeypatch.setattr(PostgresStore, "load", load)
+        assert init(tmp_path / "first", database_url, "--durability", "local") == 0
+        return found
+
+    monkeypatch.setattr(PostgresStore, "load", overtaken)
+    assert init(tmp_path / "data", database_url, "--durability", "local") == 1
+    said = capsys.readouterr().err
+    assert "nothing was written" in said and "choose another --origin" in said and "lost" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
 
 
 def test_a_database_that_would_not_keep_what_is_promised_gets_no_ledger(
