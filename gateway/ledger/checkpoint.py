@@ -58,7 +58,10 @@ def sign_orphan(signer: Signer, read: Reading, batch: StoredCheckpoint, size: in
     check_root(read, batch, size, root)
     leaves = [entry.leaf for entry in read.entries(batch.first_seq, batch.size)]
     if Growth(load_edge(read, batch.first_seq), list(map(leaf_hash, leaves))).root != batch.root:
-        raise Fatal(f"the entries of the batch that ends at {batch.size} are not those that were committed")
+        raise Fatal(
+            f"the entries of the batch that ends at {batch.size} are not those that were committed; restore a good"
+            " back-up"
+        )
     return sign_batch(signer, batch.size, batch.root, leaves)
 
 

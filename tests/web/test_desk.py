@@ -82,7 +82,10 @@ class Sequencer:
     def get(self, key: str) -> object:
         return self.records.get(key)
 
-    async def submit(self, request: SignedRequest, action: Action) -> Answer:
+    async def submit(
+        self, request: SignedRequest, action: Action, check: Callable[..., object] | None = None
+    ) -> Answer:
+        assert check is None, "a request that its sender signed is judged by nothing else"
         self.events.append(f"submit {action.name}")
         self.requests.append(request)
         if action.name == "agent.add":
@@ -318,7 +321,7 @@ async def test_an_operators_agents_leave_room_in_the_line_for_anothers(monkeypat
     gate = asyncio.Event()
     submit = Sequencer.submit
 
-    async def slow(self: Sequencer, request: SignedRequest, action: Action) -> Answer:
+    async def slow(self: Sequencer, request: SignedRequest, action: Action, check: None = None) -> Answer:
         await gate.wait()
         return await submit(self, request, action)
 
@@ -561,7 +564,7 @@ async def test_what_entry_0_and_this_unicode_allow_is_asked_before_any_rate(
 async def test_a_refusal_is_told_with_its_name_and_its_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     leaf: JsonObject = {"type": "tallystick/lease.refused/1", "error": "lease_held", "retryAfterMs": 25, "seq": 7}
 
-    async def refused(self: Sequencer, request: SignedRequest, action: Action) -> Answer:
+    async def refused(self: Sequencer, request: SignedRequest, action: Action, check: None = None) -> Answer:
         return Answer(7, 409, encode_canonical(leaf), bytes(64), "key", b"note", ())
 
     monkeypatch.setattr(Sequencer, "submit", refused)
