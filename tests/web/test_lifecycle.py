@@ -50,11 +50,11 @@ def count_submits(place: World, monkeypatch: pytest.MonkeyPatch, wanted: int) ->
     """Return an event that is set when the sequencer has been handed `wanted` requests."""
     reached, submit, counted = asyncio.Event(), place.gateway.house.sequencer.submit, []
 
-    async def counting(request: SignedRequest, action: Action) -> Answer:
+    async def counting(request: SignedRequest, action: Action, check: None) -> Answer:
         counted.append(request)
         if len(counted) == wanted:
             reached.set()
-        return await submit(request, action)
+        return await submit(request, action, check)
 
     monkeypatch.setattr(place.gateway.house.sequencer, "submit", counting)
     return reached
