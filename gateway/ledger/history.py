@@ -83,7 +83,7 @@ def open_book(store: Store, signer: Signer, genesis: bytes, remembered: Confirme
         raise Fatal(f"the root over the {head.size} stored entries is not the head's; restore a good back-up")
     _check_tail(store, head)
     live, shown, seal = _open_records(store, signer, head)
-    signer.heed(record for _, record in live.scan("key/") if isinstance(record, LedgerKey))
+    _heed(signer, live)
     if not store.is_shared:
         _check_keys(signer)
         _check_newest_unsigned(head, loaded.unsigned)
@@ -115,6 +115,11 @@ def kept_cosigned(store: Store) -> bytes | None:
             return None
         return record.note.encode() if isinstance(record, Cosigned) else None
     return None
+
+
+def _heed(signer: Signer, live: Live) -> None:
+    """Let the ledger's records, which were just checked, say which keys sign."""
+    signer.heed(record for _, record in live.scan("key/") if isinstance(record, LedgerKey))
 
 
 def _open_records(store: Store, signer: Signer, head: StoredHead) -> tuple[Live, Live, Seal]:

@@ -294,7 +294,7 @@ def make(
 @contextlib.asynccontextmanager
 async def world(folder: Path, made: Made, clock: StillClock | None = None, **settings: Any) -> AsyncIterator[World]:
     """Yield the running gateway of `folder` on a free port; a `clock` is moved by hand."""
-    chosen = replace(load_settings(folder), listen_port=0, **{"metrics_port": 0, **settings})
+    chosen = replace(load_settings(folder), **{"listen_port": 0, "metrics_port": 0, **settings})
     operator = load_key(folder / "operator" / "agent.key")
     keyring = open_keyring(root=made.root_vkey, document=(folder / "public" / "keys.note").read_bytes())
     async with running(folder, chosen, clock) as gateway:
