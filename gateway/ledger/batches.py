@@ -67,7 +67,8 @@ class Batches(Commits):
         """Read and check the stored ledger, then write the entries of a start. The same for start and recovery."""
         tail = self._tail
         if tail.draft is None or not self._is_shared:
-            confirmed, self._seen = tail.confirmed, None
+            confirmed = tail.confirmed
+            self._seen = _asked_before if confirmed is None else None
             tail.read(await self._in_thread(open_book, self._store, self._signer, self._genesis, confirmed))
         book = tail.draft
         assert book is not None, "a ledger that was read"
@@ -88,7 +89,7 @@ class Batches(Commits):
 
     async def _ask_again(self) -> None:
         """Ask the witnesses what they have seen, once for each server that the ledger is read from."""
-        if self._is_shared and self._has_begun and self._ask_witnesses is not None and self._seen is None:
+        if self._is_shared and self._ask_witnesses is not None and self._seen is None:
             self._seen = await self._ask_witnesses()
 
     async def _check_seen(self, book: Book) -> None:
@@ -299,3 +300,7 @@ class Batches(Commits):
         for fault in turn.batch.faults:
             _log.error("a decision failed", exc_info=fault)
         self._mark("delivered", len(turn.batch.leaves))
+
+
+def _asked_before(read: Reading, size: int) -> None:
+    """Who starts a process asks the witnesses before there is a sequencer."""

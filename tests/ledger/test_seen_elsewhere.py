@@ -95,6 +95,20 @@ async def test_witnesses_that_are_needed_and_away_are_asked_again_until_they_ans
     await end([a, b])
 
 
+async def test_a_start_that_had_to_wait_asks_the_server_that_it_then_reads(tmp_path: Path) -> None:
+    """It showed what the first server had, which was unfit; the one that is reached later may have less."""
+    a, b, witness = await watched(tmp_path)
+    assert (await b.acquire("B", "lock:x")).status == 200
+    await a.crash()
+    await a.start([("lock", "unfit")])
+    assert not ready(a) and witness.asked == 0
+    a.store.plan.append(("lock", "moved"))
+    a.sequencer.tick()
+    await until(lambda: ready(a))
+    assert witness.asked == 1
+    await end([a, b])
+
+
 async def test_a_file_has_one_writer_so_nobody_is_asked_again(tmp_path: Path) -> None:
     world = World(tmp_path, engine="sqlite")
     witness = Witness()
