@@ -18,6 +18,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 
@@ -40,6 +41,7 @@ from gateway.mcp.tools import is_held
 from verifier.wire import JsonObject
 
 CALLS_MAX = 64  # at once
+ANSWERS_MAX = 64  # more than that, which the host has not taken
 FINISH_S = 1.5  # hosts wait some two seconds for the process to end by itself
 UNDO_S = 0.3  # for what is called off then, to take back what it can
 LINES_MAX = 16  # read ahead
@@ -83,7 +85,8 @@ class _Conversation:
     def __init__(self, answer: Answer, writer: _Writer) -> None:
         self.writer = writer
         self._answer = answer
-        self._calls: dict[Id, asyncio.Task[None]] = {}
+        self._calls: set[asyncio.Task[None]] = set()  # until the host has the answer
+        self._asked: dict[Id, asyncio.Task[None]] = {}  # until there is an answer
         self._held: set[Id] = set()
 
     async def listen(self, reader: _Reader) -> None:
@@ -95,8 +98,8 @@ class _Conversation:
     async def finish(self, seconds: float) -> None:
         """Call off what waits, and give the rest its time."""
         for request_id in self._held:
-            self._calls[request_id].cancel()
-        calls = set(self._calls.values())
+            self._asked[request_id].cancel()
+        calls = set(self._calls)
         for patience in (seconds, UNDO_S):
             if calls:
                 _, calls = await asyncio.wait(calls, timeout=patience)
@@ -114,26 +117,35 @@ class _Conversation:
             await self.writer.write(error_response(fault))
 
     def _begin(self, request: Request) -> None:
-        if request.id in self._calls:
+        if request.id in self._asked:
             raise Fault(INVALID_REQUEST, "A request with this id is under way.", request.id)
-        if len(self._calls) >= CALLS_MAX:
+        if len(self._asked) >= CALLS_MAX or len(self._calls) >= CALLS_MAX + ANSWERS_MAX:
             raise Fault(TOO_MANY, f"{CALLS_MAX} requests are under way; send it when one is answered.", request.id)
-        self._calls[request.id] = asyncio.ensure_future(self._respond(request))
+        call = self._asked[request.id] = asyncio.ensure_future(self._respond(request))
+        self._calls.add(call)
+        call.add_done_callback(partial(self._ended, request.id))
         if is_held(request):
             self._held.add(request.id)
 
     def _note(self, notification: Notification) -> None:
         request_id = cancelled_id(notification)
-        call = None if request_id is None else self._calls.get(request_id)
+        call = None if request_id is None else self._asked.get(request_id)
         if call is not None:
             call.cancel()
 
     async def _respond(self, request: Request) -> None:
-        try:
-            await self.writer.write(await self._response(request))
-        finally:
-            del self._calls[request.id]
-            self._held.discard(request.id)
+        answer = await self._response(request)
+        self._free(request.id, asyncio.current_task())  # a host may use the id again as soon as it reads the answer
+        await self.writer.write(answer)
+
+    def _ended(self, request_id: Id, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        self._free(request_id, call)
+
+    def _free(self, request_id: Id, call: asyncio.Task[None] | None) -> None:
+        if self._asked.get(request_id) is call:
+            del self._asked[request_id]
+            self._held.discard(request_id)
 
     async def _response(self, request: Request) -> bytes:
         try:
