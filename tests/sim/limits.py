@@ -78,7 +78,7 @@ def rules(**bounds: int) -> str:
 
 def some_rules(rng: Random) -> str:
     """Return a rule set: how much an agent may in a minute, an operator's agents may cost in a day, and the like."""
-    bounds = {"few": rng.choice([1, 3, 8, 60, 600]), "dear": rng.choice([4, 20, 400, 4_000])}
+    bounds = {"few": rng.choice([1, 2, 4, 8, 600]), "dear": rng.choice([4, 20, 400, 4_000])}
     if rng.random() < 0.4:
         bounds["full"] = rng.choice([5, 40, 300])
     if rng.random() < 0.3:
