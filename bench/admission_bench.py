@@ -19,7 +19,7 @@ from bench.core import OPERATOR_NUMBER, Case, Core, times_us
 from gateway.app import GARBAGE_THRESHOLDS
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Ruling
-from gateway.core.state import RuleSet
+from gateway.core.records import RuleSet
 from gateway.rules.cases import read_cases
 from gateway.rules.check import schema
 from gateway.rules.engine import Engine

@@ -14,10 +14,13 @@ from bench.load import agent_key
 from gateway.actions import ACTIONS
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.append import Batch, Command, Imprint, build_batch
+from gateway.core.draft import Head
 from gateway.core.intake import RawRequest, SignedRequest, intake
 from gateway.core.outcome import ActionDecide, Rules
-from gateway.core.state import OPERATORS_KEY, Agent, Counter, Head, Operator, Parameters, operator_key
-from gateway.core.state import agent_key as record_key
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import OPERATORS_KEY, operator_key
+from gateway.core.record_keys import agent_key as record_key
+from gateway.core.records import Agent, Counter, Operator
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.live import Live
 from verifier.entries import ACTION_PATHS, Leaf, parse_leaf

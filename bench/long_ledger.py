@@ -13,9 +13,10 @@ from bench.load import agent_key
 from gateway.actions import ACTIONS
 from gateway.client.signing import Draft, sign_request
 from gateway.core.append import Batch, Command, GatewayStep, Imprint, build_batch
+from gateway.core.draft import Head
 from gateway.core.intake import RawRequest, SignedRequest, intake
 from gateway.core.opening import Opening, opened
-from gateway.core.state import Head, Parameters
+from gateway.core.parameters import Parameters
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.live import Live
 from keys.signing import SigningKey

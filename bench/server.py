@@ -30,7 +30,7 @@ from bench.floor import floor_us
 from bench.load import agent_key
 from gateway import app, service
 from gateway.config import Settings
-from gateway.core.state import Parameters
+from gateway.core.parameters import Parameters
 from gateway.initialise import Plan, default_authorities, initialise
 from gateway.ledger.history import Answer
 from gateway.ledger.sequencer import Sequencer

@@ -15,7 +15,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from gateway.config import Settings, load_settings
-from gateway.core.state import Parameters
+from gateway.core.parameters import Parameters
 from gateway.initialise import Plan, initialise
 from gateway.stores import open_reader
 from tests.pg.nodes import Node
@@ -60,14 +60,25 @@ class Database:
 
 
 def tree_cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process and of all that it started, those that have ended included."""
+    """Return the CPU seconds of a process and of all that it started, those that have ended included.
+
+    A child that ends meanwhile would be missed on both sides, or counted twice: then all is read again.
+    """
     try:
         process = psutil.Process(pid)
-        times, children = process.cpu_times(), process.children()
+        while True:
+            ended_s = _ended_s(process)
+            living_s = sum(tree_cpu_s(child.pid) for child in process.children())
+            times = process.cpu_times()
+            if ended_s == _ended_s(process):
+                return float(times.user + times.system + ended_s + living_s)
     except psutil.NoSuchProcess:
-        return 0.0  # it is counted as ended with its parent the next time
-    own = times.user + times.system + times.children_user + times.children_system
-    return float(own + sum(tree_cpu_s(child.pid) for child in children))
+        return 0.0  # it is counted as ended with its parent, which therefore reads again
+
+
+def _ended_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.children_user + times.children_system)
 
 
 @dataclass(slots=True)

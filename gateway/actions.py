@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Literal
 from verifier.entries import ACTION_PATHS, ENTRY_TYPES
 
 if TYPE_CHECKING:
+    from gateway.core.draft import Draft
     from gateway.core.intake import SignedRequest
     from gateway.core.outcome import ActionDecide, Context, Decision
-    from gateway.core.state import Draft
 
 PREFIX = "/api/v1/acp"
 

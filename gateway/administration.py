@@ -32,7 +32,7 @@ from gateway.config import (
     load_settings,
     settings_from,
 )
-from gateway.core.state import Parameters
+from gateway.core.parameters import Parameters
 from gateway.errors import Busy, Fatal, StartError, StoreOwned
 from gateway.export import ExportError
 from gateway.initialise import (

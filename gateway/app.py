@@ -25,19 +25,13 @@ from aiohttp import web
 from gateway.bearer import BearerDoor, Custody
 from gateway.clock import Clock, Clocks
 from gateway.config import Settings
+from gateway.core.draft import View
+from gateway.core.lookup import counter_at
+from gateway.core.parameters import Parameters
+from gateway.core.record_codec import decode_record
+from gateway.core.record_keys import TICKETS_KEY
+from gateway.core.records import Agent, LedgerKey, Quota, Session, Ticket
 from gateway.core.resource import claims_near
-from gateway.core.state import (
-    TICKETS_KEY,
-    Agent,
-    LedgerKey,
-    Parameters,
-    Quota,
-    Session,
-    Ticket,
-    View,
-    counter_at,
-    decode_record,
-)
 from gateway.core.terms import TICKETS
 from gateway.core.waitview import Shelf
 from gateway.errors import Fatal, StartError

@@ -23,8 +23,10 @@ from typing import TypeVar
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_idempotency_key
 from gateway.core.authority import agent_fault, is_operator
+from gateway.core.draft import View
 from gateway.core.intake import RawRequest, Rejection
-from gateway.core.state import ApiKey, View, agent_at, apikey_at
+from gateway.core.lookup import agent_at, apikey_at
+from gateway.core.records import ApiKey
 from gateway.ledger.sequencer import Sequencer
 from gateway.news import News
 from gateway.service import Answered, Desk, Ledger, signed_here

@@ -19,7 +19,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import BinaryIO
 
-from gateway.core.state import COSIGNED_KEY, Cosigned, LedgerKey, decode_record
+from gateway.core.record_codec import decode_record
+from gateway.core.record_keys import COSIGNED_KEY
+from gateway.core.records import Cosigned, LedgerKey
 from gateway.ledger.tree import load_edge
 from gateway.store.contract import Reading, node_count
 from gateway.store.sqlite import Reader

@@ -20,7 +20,8 @@ from gateway.client.profile import Address, write_profile
 from gateway.config import Settings, save_settings
 from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
-from gateway.core.state import Parameters, encode_record
+from gateway.core.parameters import Parameters
+from gateway.core.record_codec import encode_record
 from gateway.errors import HeadMoved, Unknown
 from gateway.ledger.checkpoint import encode_leaf, sign_batch
 from gateway.ledger.tree import EMPTY_EDGE, Growth

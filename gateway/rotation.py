@@ -31,7 +31,7 @@ from gateway.client.profile import refreshed
 from gateway.client.terminal import command_parser, duration_ms, operating, patient, perform
 from gateway.config import load_settings
 from gateway.core.key import line_of
-from gateway.core.state import LedgerKey
+from gateway.core.records import LedgerKey
 from gateway.keyroom import KEYS, PUBLIC, key_files
 from gateway.ledger.cosigned import WITNESSES_FILE, open_witnesses, valid_lines
 from gateway.signer import key_name

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from gateway.core.state import RULES_KEY, RuleSet, decode_record
+from gateway.core.record_codec import decode_record
+from gateway.core.record_keys import RULES_KEY
+from gateway.core.records import RuleSet
 from gateway.errors import StartError
 from gateway.rules.check import check
 from gateway.rules.engine import Engine, open_engine

@@ -25,7 +25,8 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from gateway.core.key import line_of
-from gateway.core.state import LedgerKey, decode_record
+from gateway.core.record_codec import decode_record
+from gateway.core.records import LedgerKey
 from gateway.damage import AUDIT_FOLDER, Damage, Marker
 from gateway.errors import Busy, Fatal, StartError
 from gateway.ledger.sequencer import Sequencer

@@ -16,6 +16,8 @@ import orjson
 from gateway.actions import ACTIONS, Action
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.authority import OPERATOR_ACTIONS, is_operator, operator_share
+from gateway.core.draft import Draft as Records
+from gateway.core.draft import View
 from gateway.core.intake import (
     RawRequest,
     Rejection,
@@ -27,23 +29,12 @@ from gateway.core.intake import (
     weight_of,
     with_approvals,
 )
+from gateway.core.lookup import agent_at, lease_at, quota_at, rule_set_at, scheme_at, session_at, ticket_at
 from gateway.core.outcome import Context, Unreceipted
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import agent_key, operator_key
 from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW, Refusal
 from gateway.core.session import opening_fault
-from gateway.core.state import Draft as Records
-from gateway.core.state import (
-    Parameters,
-    View,
-    agent_at,
-    agent_key,
-    lease_at,
-    operator_key,
-    quota_at,
-    rule_set_at,
-    scheme_at,
-    session_at,
-    ticket_at,
-)
 from gateway.core.terms import met_by
 from gateway.errors import Busy
 from gateway.ledger.history import Answer

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from gateway.core.key import line_of
-from gateway.core.state import Change, LedgerKey
+from gateway.core.records import Change, LedgerKey
 from gateway.errors import Fatal
 from keys.signing import SigningKey
 from verifier.checkpoint import checkpoint_text

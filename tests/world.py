@@ -16,7 +16,8 @@ from gateway.actions import ACTIONS
 from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
 from gateway.core.outcome import Rules
-from gateway.core.state import Parameters, encode_record
+from gateway.core.parameters import Parameters
+from gateway.core.record_codec import encode_record
 from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.history import Answer

@@ -18,9 +18,12 @@ from typing import NamedTuple
 from gateway.core import refusal
 from gateway.core.approval import Approved, approval_rows, burn, digest_of_act, judge_approvals
 from gateway.core.authority import idle_end, is_agent, is_outside_scope
+from gateway.core.draft import Draft
 from gateway.core.holding import conflict_members, find_lease, label_of
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import principal_at, rule_set_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.records import Lease
 from gateway.core.refusal import Refusal
 from gateway.core.resource import (
     Ask,
@@ -35,7 +38,6 @@ from gateway.core.resource import (
     way_of,
 )
 from gateway.core.rules import digest_of, rule
-from gateway.core.state import Draft, Lease, principal_at, rule_set_at
 from gateway.core.usage import count_allowed, count_denied, used
 from verifier.entries import MODES, covers, schemes_of
 from verifier.wire import JsonObject

@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from heapq import nlargest, nsmallest
 from typing import Protocol
 
+from gateway.core.draft import View
 from gateway.core.holding import label_of
-from gateway.core.state import Pending, Record, Usage, UsageOf, View, pending_at, rule_set_at
+from gateway.core.lookup import pending_at, rule_set_at
+from gateway.core.records import Pending, Record, Usage, UsageOf
 from gateway.core.usage import in_windows, used
 from verifier.wire import JsonObject, JsonValue
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 from gateway.core import refusal
 from gateway.core.apikey import enrolling_key
 from gateway.core.authority import is_agent, is_enroller, is_operator, is_spoken_for
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import agent_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import agent_key, apikey_key
+from gateway.core.records import Agent, ApiKey, Dismissal
 from gateway.core.refusal import Refusal
-from gateway.core.state import Agent, ApiKey, Dismissal, Draft, agent_at, agent_key, apikey_key
 from gateway.core.terms import session_of
 from gateway.core.windup import open_sessions
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from gateway.core import refusal
 from gateway.core.authority import is_agent, is_operator
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import agent_at, apikey_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import apikey_key
+from gateway.core.records import ApiKey
 from gateway.core.refusal import Refusal
-from gateway.core.state import ApiKey, Draft, agent_at, apikey_at, apikey_key
 
 
 def issue(draft: Draft, request: SignedRequest, context: Context) -> Decision:

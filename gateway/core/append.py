@@ -22,11 +22,14 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from gateway.core.decide import decide
+from gateway.core.draft import Draft, Head, View
 from gateway.core.expiry import EXPIRIES_MAX, due_claims, lapse, touched_claims
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import ActionDecide, Context, Decision, Recorded, Replay, Rules, Unreceipted
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import timed_key
+from gateway.core.records import TIMED, Change, Session, Timed
 from gateway.core.settle import settle
-from gateway.core.state import TIMED, Change, Draft, Head, Parameters, Session, Timed, View, timed_key
 from gateway.core.windup import wind_up
 from verifier.entries import GATEWAY, LEAF_BYTES_LARGEST, ZERO_HASH
 from verifier.wire import JsonObject

@@ -20,24 +20,15 @@ from typing import Literal, NamedTuple
 from gateway.core import refusal
 from gateway.core.authority import agent_fault, is_operator, is_outside_scope
 from gateway.core.deadlock import circle_members, find_plea_cycle
+from gateway.core.draft import Draft, View
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import agent_at, burnt_at, pending_at, rule_set_at, session_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import ask_key, burnt_key
+from gateway.core.records import Burnt, Pending
 from gateway.core.refusal import Refusal
 from gateway.core.resource import ask_of, unfit
 from gateway.core.rules import digest_of
-from gateway.core.state import (
-    Burnt,
-    Draft,
-    Pending,
-    View,
-    agent_at,
-    ask_key,
-    burnt_at,
-    burnt_key,
-    pending_at,
-    rule_set_at,
-    session_at,
-)
 from gateway.core.terms import asked_behind
 from verifier.approval import Approval, action_digest
 from verifier.entries import ASKS_REMEMBERED

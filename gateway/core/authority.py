@@ -11,25 +11,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.core import refusal
+from gateway.core.draft import Draft, View
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import agent_at, counter_at, ledger_key_at, operator_at, session_at
 from gateway.core.outcome import Context
+from gateway.core.record_keys import ENROLLER_KEY, OPERATORS_KEY, ROOT_KEY
+from gateway.core.records import Agent, Enroller, Root, Session
 from gateway.core.refusal import Refusal
-from gateway.core.state import (
-    ENROLLER_KEY,
-    OPERATORS_KEY,
-    ROOT_KEY,
-    Agent,
-    Draft,
-    Enroller,
-    Root,
-    Session,
-    View,
-    agent_at,
-    counter_at,
-    ledger_key_at,
-    operator_at,
-    session_at,
-)
 from verifier.did import encode_did
 from verifier.entries import covers
 from verifier.note import parse_vkey

@@ -13,9 +13,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gateway.core import admission, lease, refusal
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest, commands_of
+from gateway.core.lookup import counter_at
 from gateway.core.outcome import ActionDecide, Context, Decision, granted, refused
-from gateway.core.state import TOKEN_KEY, Draft, counter_at
+from gateway.core.record_keys import TOKEN_KEY
 from verifier.entries import HELD_MEMBERS, Told
 from verifier.wire import JsonObject
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from gateway.core import refusal
 from gateway.core.authority import is_operator
+from gateway.core.draft import Draft
 from gateway.core.holding import conflict_members, end_lease, ended_members
 from gateway.core.intake import SignedRequest
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
+from gateway.core.lookup import ended_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import broken_name, ended_key
+from gateway.core.records import Ended, Lease
 from gateway.core.refusal import Refusal
 from gateway.core.resource import Ask, ask_of, claims_on, first_named, overlapping
-from gateway.core.state import Draft, Ended, Lease, broken_name, ended_at, ended_key
 from verifier.wire import JsonObject
 
 

@@ -23,9 +23,11 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from gateway.core.draft import Draft, View
+from gateway.core.lookup import edge_at, ticket_at
 from gateway.core.outcome import Context
+from gateway.core.records import Lease, Pending, Ticket
 from gateway.core.resource import Ask, Way, ask_again, ask_of, meeting, own_leases, own_tickets, way_of
-from gateway.core.state import Draft, Lease, Pending, Ticket, View, edge_at, ticket_at
 from gateway.core.terms import asked_by, asked_of
 from verifier.entries import CYCLE_NAME_BYTES_MAX, CYCLE_ROWS_MAX, byte_length
 from verifier.wire import JsonObject, JsonValue

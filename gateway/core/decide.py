@@ -14,25 +14,14 @@ from collections.abc import Mapping
 from gateway.core import refusal
 from gateway.core.authority import Who, identify
 from gateway.core.batch import decide_safely
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest, commands_of, is_inside_window
+from gateway.core.lookup import idempotency_at, nonce_at, quota_at, session_at
 from gateway.core.outcome import ActionDecide, Context, Decision, Replay, Unreceipted
+from gateway.core.record_keys import idempotency_key, nonce_key, quota_key, session_key
+from gateway.core.records import Idempotency, Nonce, Quota, Session
 from gateway.core.refusal import Refusal
 from gateway.core.session import opening_fault
-from gateway.core.state import (
-    Draft,
-    Idempotency,
-    Nonce,
-    Quota,
-    Session,
-    idempotency_at,
-    idempotency_key,
-    nonce_at,
-    nonce_key,
-    quota_at,
-    quota_key,
-    session_at,
-    session_key,
-)
 
 _NO_DETAIL: Mapping[str, int] = {}
 

@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 from gateway.core import refusal
 from gateway.core.deadlock import NO_CYCLE, Search, circle_members, find_cycle
+from gateway.core.draft import Draft
 from gateway.core.holding import conflict_members
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import waits_at
 from gateway.core.outcome import Context
+from gateway.core.record_keys import edge_key, wait_key
+from gateway.core.records import Delay, Edge, Lease, Ticket, Waits
 from gateway.core.refusal import Refusal
 from gateway.core.resource import Ask, Way, end_ms, first_named, meeting
-from gateway.core.state import Delay, Draft, Edge, Lease, Ticket, Waits, edge_key, wait_key, waits_at
 from verifier.wire import JsonObject
 
 DOUBLINGS_MAX = 32  # 2^32 × any base is far above every bound; the count of waits itself has none.

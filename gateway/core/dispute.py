@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.core.append import GatewayStep
+from gateway.core.draft import Draft
 from gateway.core.key import line_of
+from gateway.core.lookup import ledger_key_at
 from gateway.core.outcome import Context, Decision, granted
-from gateway.core.state import DISPUTE_KEY, Dispute, Draft, ledger_key_at
+from gateway.core.record_keys import DISPUTE_KEY
+from gateway.core.records import Dispute
 from verifier.checkpoint import Checkpoint, parse_checkpoint
 from verifier.did import encode_did
 from verifier.entries import NOTE

@@ -12,31 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gateway.core.draft import Draft
 from gateway.core.holding import end_delay, end_lease, ended_members
 from gateway.core.intake import SignedRequest, commands_of
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
+from gateway.core.lookup import counter_at, lease_at, session_at, ticket_at
 from gateway.core.outcome import Context, Decision, granted
+from gateway.core.record_keys import HOLIDAY_KEY, ask_key, claim_key, session_key
+from gateway.core.records import Agent, Claim, Delay, Lease, Pending, Session, Ticket, Timed
 from gateway.core.resource import claims_on, end_ms
 from gateway.core.settle import lapse_ticket
-from gateway.core.state import (
-    HOLIDAY_KEY,
-    Agent,
-    Claim,
-    Delay,
-    Draft,
-    Lease,
-    Pending,
-    Session,
-    Ticket,
-    Timed,
-    ask_key,
-    claim_key,
-    counter_at,
-    lease_at,
-    session_at,
-    session_key,
-    ticket_at,
-)
 from gateway.core.terms import agent_of, session_of, session_under
 from gateway.core.trust import lose
 from gateway.core.windup import held_by, queued_by, time_out

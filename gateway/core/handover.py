@@ -13,6 +13,7 @@ from gateway.core import refusal
 from gateway.core.authority import is_operator, is_outside_scope
 from gateway.core.deadlock import Search
 from gateway.core.denial import denial, held
+from gateway.core.draft import Draft
 from gateway.core.holding import (
     Found,
     begin_lease,
@@ -24,11 +25,13 @@ from gateway.core.holding import (
 )
 from gateway.core.intake import SignedRequest
 from gateway.core.lifecycle import LIFECYCLE, Event
+from gateway.core.lookup import handover_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import DISPUTE_KEY, handover_key
+from gateway.core.records import Handover, Lease, Ticket
 from gateway.core.refusal import Refusal
 from gateway.core.resource import Ask, Way, ask_again, ask_of, overlapping, own_tickets, way_of
 from gateway.core.settle import standing
-from gateway.core.state import DISPUTE_KEY, Draft, Handover, Lease, Ticket, handover_at, handover_key
 from verifier.wire import JsonObject
 
 _NOTHING: JsonObject = {}

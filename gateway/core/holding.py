@@ -12,32 +12,22 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from gateway.core.authority import idle_end
+from gateway.core.draft import Draft, View
 from gateway.core.lifecycle import Standing
+from gateway.core.lookup import agent_at, counter_at, ended_at, lease_at, principal_at, session_at
 from gateway.core.outcome import Context
-from gateway.core.resource import Ask, ask_again, claims_near, end_ms, lock_delay_ms, scheme_rows
-from gateway.core.state import (
+from gateway.core.record_keys import (
     TOKEN_KEY,
-    Counter,
-    Delay,
-    Draft,
-    Ended,
-    Lease,
-    Principal,
-    View,
-    agent_at,
-    counter_at,
     delay_key,
     edge_key,
-    ended_at,
     ended_key,
     handover_key,
-    lease_at,
     lease_key,
-    principal_at,
     principal_key,
-    session_at,
     wait_key,
 )
+from gateway.core.records import Counter, Delay, Ended, Lease, Principal
+from gateway.core.resource import Ask, ask_again, claims_near, end_ms, lock_delay_ms, scheme_rows
 from gateway.core.terms import by, held_behind
 from verifier.wire import JsonObject
 

@@ -14,20 +14,13 @@ from hashlib import sha256
 
 from gateway.core import refusal
 from gateway.core.authority import is_agent, is_operator, is_spoken_for
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import keys_at, ledger_key_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import ROOT_KEY, key_in_ledger, keys_key
+from gateway.core.records import Keys, LedgerKey, Root
 from gateway.core.refusal import Refusal
-from gateway.core.state import (
-    ROOT_KEY,
-    Draft,
-    Keys,
-    LedgerKey,
-    Root,
-    key_in_ledger,
-    keys_at,
-    keys_key,
-    ledger_key_at,
-)
 from verifier.did import encode_did
 from verifier.entries import PURPOSES
 from verifier.keyring import KeyLine

@@ -12,6 +12,7 @@ from __future__ import annotations
 from gateway.core import refusal, wait
 from gateway.core.authority import is_outside_scope
 from gateway.core.denial import denial
+from gateway.core.draft import Draft
 from gateway.core.holding import (
     Found,
     begin_lease,
@@ -25,6 +26,8 @@ from gateway.core.holding import (
 from gateway.core.intake import SignedRequest
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import DISPUTE_KEY, lease_key
+from gateway.core.records import Lease
 from gateway.core.refusal import Refusal
 from gateway.core.resource import (
     Ask,
@@ -40,7 +43,6 @@ from gateway.core.resource import (
     way_of,
 )
 from gateway.core.settle import count_passes, standing
-from gateway.core.state import DISPUTE_KEY, Draft, Lease, lease_key
 from gateway.core.trust import gain
 from verifier.entries import MODES
 from verifier.wire import JsonObject

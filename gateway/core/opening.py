@@ -14,20 +14,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gateway.core.append import GatewayStep
+from gateway.core.draft import Draft
 from gateway.core.key import first_records
+from gateway.core.lookup import counter_at
 from gateway.core.outcome import Context, Decision, granted
-from gateway.core.state import (
-    ENROLLER_KEY,
-    HOLIDAY_KEY,
-    OPERATORS_KEY,
-    Counter,
-    Draft,
-    Enroller,
-    Operator,
-    Parameters,
-    counter_at,
-    operator_key,
-)
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import ENROLLER_KEY, HOLIDAY_KEY, OPERATORS_KEY, operator_key
+from gateway.core.records import Counter, Enroller, Operator
 from verifier.wire import JsonObject
 
 RULES = 5

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from gateway.core import refusal
 from gateway.core.authority import is_agent, is_operator, is_spoken_for, operator_count
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import operator_at
 from gateway.core.outcome import Context, Decision, granted, refused
-from gateway.core.state import OPERATORS_KEY, Agent, Counter, Dismissal, Draft, Operator, operator_at, operator_key
+from gateway.core.record_keys import OPERATORS_KEY, operator_key
+from gateway.core.records import Agent, Counter, Dismissal, Operator
 from gateway.core.terms import agent_of, session_under
 from gateway.core.windup import open_sessions
 

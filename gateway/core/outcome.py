@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.parameters import Parameters
+from gateway.core.records import RuleSet
 from gateway.core.refusal import Refusal
-from gateway.core.state import Draft, Parameters, RuleSet
 from verifier.entries import full_type
 from verifier.rules import Question
 from verifier.wire import JsonObject

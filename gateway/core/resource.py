@@ -17,22 +17,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gateway.core import refusal
+from gateway.core.draft import Draft, View
+from gateway.core.lookup import counter_at, scheme_at
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import DISPUTE_KEY, HOLIDAY_KEY
+from gateway.core.records import CLAIMS, Claim, Delay, Lease, Scheme, Ticket
 from gateway.core.refusal import Refusal
-from gateway.core.state import (
-    CLAIMS,
-    DISPUTE_KEY,
-    HOLIDAY_KEY,
-    Claim,
-    Delay,
-    Draft,
-    Lease,
-    Parameters,
-    Scheme,
-    Ticket,
-    View,
-    counter_at,
-    scheme_at,
-)
 from gateway.core.terms import by, filed_under, is_digest, met_by, waited_by
 from verifier.entries import MODES, is_mode_allowed, key_of, may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue

@@ -14,10 +14,13 @@ from typing import NamedTuple
 
 from gateway.core import refusal
 from gateway.core.authority import is_operator
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import rule_set_at
 from gateway.core.outcome import Context, Decision, Ruling, granted, refused
+from gateway.core.record_keys import RULES_KEY
+from gateway.core.records import RuleSet
 from gateway.core.refusal import Refusal
-from gateway.core.state import RULES_KEY, Draft, RuleSet, rule_set_at
 from verifier.entries import ENGINE, OBLIGATIONS, RULE_IDS, RULE_IDS_MAX, ZERO_HASH
 from verifier.rules import make_question
 from verifier.wire import JsonObject

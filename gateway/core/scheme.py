@@ -12,10 +12,14 @@ import unicodedata
 
 from gateway.core import refusal
 from gateway.core.authority import is_operator
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import scheme_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import scheme_key
+from gateway.core.records import Scheme
 from gateway.core.resource import DEFAULT_CLASS, is_any_live
-from gateway.core.state import Draft, Parameters, Scheme, scheme_at, scheme_key
 from verifier.wire import JsonObject
 
 

@@ -25,10 +25,13 @@ from gateway.core.authority import (
     is_spoken_for,
     remembered_session,
 )
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import agent_at, operator_at, session_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import session_key
+from gateway.core.records import Dismissal, Session
 from gateway.core.refusal import Refusal
-from gateway.core.state import Dismissal, Draft, Session, agent_at, operator_at, session_at, session_key
 from gateway.core.terms import session_let_by, session_of
 from gateway.core.windup import end_session, given_back
 from verifier.delegation import Delegation

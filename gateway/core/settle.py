@@ -19,28 +19,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from gateway.core.deadlock import Graph, closes_cycle
+from gateway.core.draft import Draft
+from gateway.core.lookup import counter_at, ticket_at
 from gateway.core.outcome import Context, Decision, granted
+from gateway.core.record_keys import TICKETS_KEY, claim_key, ended_key, ticket_key
+from gateway.core.records import Claim, Counter, Delay, Ended, Record, Ticket
 from gateway.core.resource import (
     Ask,
     ask_again,
     claims_on,
     end_ms,
     exclusions,
-)
-from gateway.core.state import (
-    TICKETS_KEY,
-    Claim,
-    Counter,
-    Delay,
-    Draft,
-    Ended,
-    Record,
-    Ticket,
-    claim_key,
-    counter_at,
-    ended_key,
-    ticket_at,
-    ticket_key,
 )
 from gateway.core.terms import PASSED
 from verifier.wire import JsonObject

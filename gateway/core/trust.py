@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gateway.core.draft import Draft
+from gateway.core.lookup import principal_at
 from gateway.core.outcome import Context
-from gateway.core.state import Draft, Principal, principal_at, principal_key
+from gateway.core.record_keys import principal_key
+from gateway.core.records import Principal
 from verifier.wire import JsonObject
 
 

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gateway.core.draft import Draft, View
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import usage_at
 from gateway.core.outcome import Context
-from gateway.core.state import Draft, Usage, UsageOf, View, usage_at, usage_key
+from gateway.core.record_keys import usage_key
+from gateway.core.records import Usage, UsageOf
 from verifier.wire import INT_MAX
 
 MINUTE_MS, DAY_MS = 60_000, 86_400_000

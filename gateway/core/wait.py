@@ -15,24 +15,16 @@ from gateway.core import refusal
 from gateway.core.authority import is_outside_scope, operator_share
 from gateway.core.deadlock import Graph, find_cycle
 from gateway.core.denial import held, queue_full_members
+from gateway.core.draft import Draft
 from gateway.core.holding import begin_lease, is_too_many, lease_members
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import counter_at, ended_at, ticket_at
 from gateway.core.outcome import Context, Decision, granted, refused
+from gateway.core.record_keys import DISPUTE_KEY, TICKETS_KEY, ticket_key
+from gateway.core.records import Counter, Ended, Ticket
 from gateway.core.refusal import Refusal
 from gateway.core.resource import Ask, ask_again, claims_near, end_ms, keys_of, max_hold_ms, own_tickets, way_of
 from gateway.core.settle import end_ticket, position
-from gateway.core.state import (
-    DISPUTE_KEY,
-    TICKETS_KEY,
-    Counter,
-    Draft,
-    Ended,
-    Ticket,
-    counter_at,
-    ended_at,
-    ticket_at,
-    ticket_key,
-)
 from gateway.core.terms import TICKETS, filed_under, of_operator, waited_behind, waited_by
 from verifier.wire import JsonObject
 

@@ -19,29 +19,13 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Protocol
 
+from gateway.core.draft import View
 from gateway.core.holding import label_of
+from gateway.core.lookup import counter_at, edge_at, handover_at, principal_at, scheme_at, session_at
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import HOLIDAY_KEY
+from gateway.core.records import CLAIMS, Claim, Delay, Handover, Lease, Pending, Record, Session, Ticket, Waits
 from gateway.core.resource import DEFAULT_CLASS, claims_near, keys_of, lapse_ms
-from gateway.core.state import (
-    CLAIMS,
-    HOLIDAY_KEY,
-    Claim,
-    Delay,
-    Handover,
-    Lease,
-    Parameters,
-    Pending,
-    Record,
-    Session,
-    Ticket,
-    View,
-    Waits,
-    counter_at,
-    edge_at,
-    handover_at,
-    principal_at,
-    scheme_at,
-    session_at,
-)
 from gateway.core.terms import TICKETS, filed_under, met_by
 from verifier.entries import key_of, may_share, overlaps, scheme_of
 from verifier.wire import JsonObject, JsonValue

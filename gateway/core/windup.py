@@ -13,22 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from gateway.core.deadlock import asks_near
+from gateway.core.draft import Draft, View
 from gateway.core.holding import end_lease, ended_members, forget_edge
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
+from gateway.core.lookup import session_at
 from gateway.core.outcome import Context, Decision, granted
+from gateway.core.record_keys import ask_key, session_key
+from gateway.core.records import Dismissal, Lease, Session, Ticket
 from gateway.core.resource import claims_near
 from gateway.core.settle import end_ticket, waiter_members
-from gateway.core.state import (
-    Dismissal,
-    Draft,
-    Lease,
-    Session,
-    Ticket,
-    View,
-    ask_key,
-    session_at,
-    session_key,
-)
 from gateway.core.terms import asked_by, by, waited_by
 from gateway.core.trust import lose
 from verifier.wire import JsonObject

@@ -10,8 +10,8 @@ Source: docs/protocol.md 12.5, 32.5; security.md §7.
 from __future__ import annotations
 
 from gateway.core.append import GatewayStep
+from gateway.core.draft import Draft
 from gateway.core.outcome import Context, Decision, granted
-from gateway.core.state import Draft
 from verifier.checkpoint import Checkpoint
 from verifier.wire import encode_base64
 

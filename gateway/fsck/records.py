@@ -13,24 +13,18 @@ import orjson
 
 from gateway.core.facts import status_of
 from gateway.core.intake import fingerprint
-from gateway.core.refusal import BY_NAME
-from gateway.core.state import (
+from gateway.core.record_codec import decode_record
+from gateway.core.record_keys import (
     COLD_PREFIXES,
     HOT_PREFIXES,
-    Burnt,
-    Cosigned,
-    Ended,
-    Idempotency,
-    Nonce,
-    Record,
     broken_name,
     burnt_key,
-    decode_record,
-    due_ms_of,
     ended_key,
     idempotency_key,
     nonce_key,
 )
+from gateway.core.records import Burnt, Cosigned, Ended, Idempotency, Nonce, Record, due_ms_of
+from gateway.core.refusal import BY_NAME
 from gateway.core.wait import ACCEPTED
 from gateway.errors import Fatal
 from gateway.fsck.findings import Flaws

@@ -19,7 +19,9 @@ from gateway.clock import LogClock, StoreClock
 from gateway.core.append import Batch
 from gateway.core.opening import Cause, start_steps
 from gateway.core.outcome import Replay, Unreceipted
-from gateway.core.state import COLD_PREFIXES, Record, decode_record
+from gateway.core.record_codec import decode_record
+from gateway.core.record_keys import COLD_PREFIXES
+from gateway.core.records import Record
 from gateway.errors import Busy, Fatal, Unfit
 from gateway.ledger.commits import Commits
 from gateway.ledger.history import Answer, Book, open_book, stored_answer

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 
 from gateway.core.key import first_records
-from gateway.core.state import (
+from gateway.core.lookup import agent_at, apikey_at, counter_at
+from gateway.core.record_keys import (
     DISPUTE_KEY,
     ENROLLER_KEY,
     OPERATORS_KEY,
@@ -20,6 +21,24 @@ from gateway.core.state import (
     RULES_KEY,
     TICKETS_KEY,
     TOKEN_KEY,
+    agent_key,
+    apikey_key,
+    ask_key,
+    delay_key,
+    edge_key,
+    handover_key,
+    key_in_ledger,
+    keys_key,
+    lease_key,
+    operator_key,
+    principal_key,
+    quota_key,
+    scheme_key,
+    session_key,
+    ticket_key,
+    wait_key,
+)
+from gateway.core.records import (
     Agent,
     ApiKey,
     Counter,
@@ -43,25 +62,6 @@ from gateway.core.state import (
     Ticket,
     Usage,
     Waits,
-    agent_at,
-    agent_key,
-    apikey_at,
-    apikey_key,
-    ask_key,
-    counter_at,
-    delay_key,
-    edge_key,
-    handover_key,
-    key_in_ledger,
-    keys_key,
-    lease_key,
-    operator_key,
-    principal_key,
-    quota_key,
-    scheme_key,
-    session_key,
-    ticket_key,
-    wait_key,
 )
 from gateway.core.usage import DAY_MS, MINUTE_MS, counted_by, forgotten_at_ms
 from gateway.errors import Fatal

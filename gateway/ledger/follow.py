@@ -15,7 +15,9 @@ from hmac import compare_digest
 
 import orjson
 
-from gateway.core.state import COLD_PREFIXES, Change, sealed_record
+from gateway.core.record_codec import sealed_record
+from gateway.core.record_keys import COLD_PREFIXES
+from gateway.core.records import Change
 from gateway.errors import HeadMoved
 from gateway.ledger.history import Book
 from gateway.ledger.tree import Growth

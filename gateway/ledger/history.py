@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
 
-from gateway.core.state import COSIGNED_KEY, HOT_PREFIXES, Cosigned, LedgerKey, decode_record, due_ms_of
+from gateway.core.record_codec import decode_record
+from gateway.core.record_keys import COSIGNED_KEY, HOT_PREFIXES
+from gateway.core.records import Cosigned, LedgerKey, due_ms_of
 from gateway.errors import Fatal
 from gateway.ledger.answers import Answer, Confirmed, stored_answer, stored_receipt
 from gateway.ledger.checkpoint import is_signed_leaf, open_note, sign_again

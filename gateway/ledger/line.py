@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.core.append import GatewayStep
+from gateway.core.draft import View
 from gateway.core.intake import SignedRequest, weight_of
 from gateway.core.outcome import ActionDecide
-from gateway.core.state import View
 from gateway.errors import Busy
 from gateway.ledger.history import Answer
 

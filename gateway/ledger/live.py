@@ -14,26 +14,10 @@ import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeGuard
 
+from gateway.core.filing import is_filed_alike, terms_of
 from gateway.core.intake import SignedRequest
-from gateway.core.state import (
-    COLD_PREFIXES,
-    TIMED,
-    Change,
-    Edge,
-    Pending,
-    Record,
-    Session,
-    Timed,
-    Usage,
-    Waits,
-    broken_name,
-    burnt_key,
-    ended_key,
-    idempotency_key,
-    is_filed_alike,
-    nonce_key,
-    terms_of,
-)
+from gateway.core.record_keys import COLD_PREFIXES, broken_name, burnt_key, ended_key, idempotency_key, nonce_key
+from gateway.core.records import TIMED, Change, Edge, Pending, Record, Session, Timed, Usage, Waits
 from gateway.core.terms import Index
 from verifier.approval import Approval
 from verifier.entries import rows_of

@@ -18,8 +18,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gateway.core.authority import operator_share
+from gateway.core.draft import View
+from gateway.core.lookup import counter_at, ticket_at
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import HOLIDAY_KEY, ticket_key
+from gateway.core.records import Change, Record, Ticket
 from gateway.core.resource import end_ms
-from gateway.core.state import HOLIDAY_KEY, Change, Parameters, Record, Ticket, View, counter_at, ticket_at, ticket_key
 from gateway.errors import Busy
 
 PARKED_MAX = 512

@@ -20,7 +20,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.core.state import COLD_PREFIXES
+from gateway.core.record_keys import COLD_PREFIXES
 from gateway.store.contract import RecordChange
 
 SUM_BYTES = 32

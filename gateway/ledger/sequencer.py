@@ -28,9 +28,12 @@ from gateway.actions import Action, load_deciders
 from gateway.clock import Clocks, LogClock, StoreClock
 from gateway.core.append import Imprint
 from gateway.core.dispute import disputed
+from gateway.core.draft import View
 from gateway.core.intake import SignedRequest
 from gateway.core.outcome import Rules as Evaluate
-from gateway.core.state import COSIGNED_KEY, Cosigned, Parameters, View
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import COSIGNED_KEY
+from gateway.core.records import Cosigned
 from gateway.core.witnessed import witnessed
 from gateway.errors import Busy, Damaged, Fatal
 from gateway.ledger.batches import Seen

@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 
 from gateway.clock import LogClock
-from gateway.core.state import Change, Session
+from gateway.core.records import Change, Session
 from gateway.ledger.checkpoint import check_release, sign_batch
 from gateway.ledger.follow import Followed, follow
 from gateway.ledger.history import Book, Confirmed

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 
 from gateway.core.append import Answer as Outcome
 from gateway.core.append import Batch, Command, GatewayStep, Imprint, build_batch
+from gateway.core.draft import Head
 from gateway.core.outcome import Replay, Unreceipted
 from gateway.core.outcome import Rules as Evaluate
-from gateway.core.state import Change, Head, Parameters, Record, encode_record
+from gateway.core.parameters import Parameters
+from gateway.core.record_codec import encode_record
+from gateway.core.records import Change, Record
 from gateway.errors import Busy
 from gateway.ledger.checkpoint import encode_leaf
 from gateway.ledger.history import Answer, Book

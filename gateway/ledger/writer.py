@@ -17,7 +17,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from gateway.core.state import EXPENDABLE_PREFIXES, Change
+from gateway.core.record_keys import EXPENDABLE_PREFIXES
+from gateway.core.records import Change
 from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
 from gateway.ledger import batches
 from gateway.ledger.batches import Batches

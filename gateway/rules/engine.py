@@ -10,8 +10,8 @@ import logging
 from collections import OrderedDict
 
 from gateway.core.outcome import Ruling
+from gateway.core.records import RuleSet
 from gateway.core.rules import FAILED
-from gateway.core.state import RuleSet
 from gateway.rules.check import check
 from gateway.rules.evaluate import Rules, engine_name
 from verifier.rules import Question

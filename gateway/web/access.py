@@ -10,9 +10,9 @@ import orjson
 
 from gateway.core.authority import agent_fault, is_operator, remembered_session, session_fault
 from gateway.core.intake import DECIDING, RawRequest, Rejection, SignedRead, intake_read, is_inside_window
+from gateway.core.lookup import agent_at
 from gateway.core.outcome import Unreceipted
 from gateway.core.refusal import TRIAL_OVER, UNKNOWN_HISTORY, Refusal
-from gateway.core.state import agent_at
 from gateway.ledger.sequencer import Refused
 from gateway.web.house import House
 from gateway.web.problem import Refusable

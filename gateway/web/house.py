@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gateway.bearer import BearerDoor
-from gateway.core.state import Parameters
+from gateway.core.parameters import Parameters
 from gateway.core.waitview import Shelf
 from gateway.errors import Fatal
 from gateway.ledger.history import Confirmed, stored_receipt

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from gateway.core.state import Record, Timed
+from gateway.core.records import Record, Timed
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.tree import load_edge
 from gateway.store.contract import Reading

@@ -7,7 +7,7 @@ import logging
 import orjson
 
 from gateway.core.dispute import is_contradiction, open_own_checkpoint
-from gateway.core.state import DISPUTE_KEY
+from gateway.core.record_keys import DISPUTE_KEY
 from gateway.ledger.cosigned import own_note
 from gateway.ledger.sequencer import Sequencer
 from gateway.web.connection import Reply

@@ -19,7 +19,9 @@ from typing import Protocol
 import orjson
 
 from gateway.core.admissionview import Shelf, asks_view, usages_view
-from gateway.core.state import Agent, ApiKey, Keys, LedgerKey, Operator, Parameters, Scheme, Session, operator_at
+from gateway.core.lookup import operator_at
+from gateway.core.parameters import Parameters
+from gateway.core.records import Agent, ApiKey, Keys, LedgerKey, Operator, Scheme, Session
 from gateway.core.waitview import Scene, leases_view, look, wait_view
 from gateway.core.waitview import Shelf as Walked
 from gateway.ledger.sequencer import Sequencer

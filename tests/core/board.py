@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from gateway.core.state import Pending, pending_at
+from gateway.core.lookup import pending_at
+from gateway.core.records import Pending
 from tests.core.court import Judge
 from tests.core.crew import Crew
 from tests.core.requests import (

@@ -26,21 +26,14 @@ from gateway.core import (
     wait,
 )
 from gateway.core.append import Answer, Batch, Command, Encode, GatewayStep, Imprint, build_batch
+from gateway.core.draft import Head
+from gateway.core.filing import terms_of
 from gateway.core.opening import Opening, opened
 from gateway.core.outcome import ActionDecide, Recorded, Rules
-from gateway.core.state import (
-    COLD_PREFIXES,
-    TIMED,
-    Head,
-    Lease,
-    Parameters,
-    Record,
-    Session,
-    Timed,
-    decode_record,
-    encode_record,
-    terms_of,
-)
+from gateway.core.parameters import Parameters
+from gateway.core.record_codec import decode_record, encode_record
+from gateway.core.record_keys import COLD_PREFIXES
+from gateway.core.records import TIMED, Lease, Record, Session, Timed
 from tests.core.requests import ENROLLER, NOW_MS, ORIGIN, Ask, add, anchor_text, did_of, key_of
 from verifier.entries import Leaf, parse_leaf
 from verifier.evidence import check_command, check_evidence

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.core.lookup import usage_at
 from gateway.core.outcome import Ruling
-from gateway.core.state import RuleSet, Usage, UsageOf, usage_at
+from gateway.core.records import RuleSet, Usage, UsageOf
 from gateway.core.usage import in_windows
 from tests.core.crew import Crew
 from tests.core.requests import Ask, add, admit, did_of, load_rules

@@ -10,8 +10,9 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, ClassVar
 
+from gateway.core.lookup import agent_at, operator_at, session_at
 from gateway.core.outcome import Recorded, Replay, Unreceipted
-from gateway.core.state import Agent, Operator, Record, Session, agent_at, operator_at, session_at
+from gateway.core.records import Agent, Operator, Record, Session
 from tests.core.hall import Hall, Told
 from tests.core.requests import Ask, add, add_operator, did_of, issue
 

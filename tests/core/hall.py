@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from gateway.core.filing import terms_of
 from gateway.core.outcome import Context
-from gateway.core.state import Lease, Parameters, Pending, Record, Ticket, Timed, ask_key, claim_key, terms_of
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import ask_key, claim_key
+from gateway.core.records import Lease, Pending, Record, Ticket, Timed
 from tests.core.book import Book
 from tests.core.requests import (
     NOW_MS,

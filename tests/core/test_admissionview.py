@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.core.admissionview import ROWS_MAX, ask_view, asks_view, rules_view, usage_view, usages_view
-from gateway.core.state import Pending, Usage, ask_key, usage_key
+from gateway.core.record_keys import ask_key, usage_key
+from gateway.core.records import Pending, Usage
 from tests.core.board import Board
 from tests.core.book import Shelf
 from tests.core.court import TEXT

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gateway.core.intake import Rejection
+from gateway.core.lookup import agent_at
 from gateway.core.outcome import Recorded, Unreceipted
-from gateway.core.state import Agent, agent_at
+from gateway.core.records import Agent
 from tests.core.book import Book, own_members
 from tests.core.crew import Crew, digest
 from tests.core.requests import (

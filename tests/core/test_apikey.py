@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.intake import Rejection
-from gateway.core.state import ApiKey, apikey_at
+from gateway.core.lookup import apikey_at
+from gateway.core.records import ApiKey
 from tests.core.book import own_members
 from tests.core.crew import Crew, digest
 from tests.core.requests import add, add_operator, did_of, enrol, issue, remove, remove_operator, revoke

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.append import Imprint, Tail, append, evidence_of
+from gateway.core.draft import Head
 from gateway.core.outcome import Recorded, Replay, granted
-from gateway.core.state import Head
 from tests.core.book import Book
 from tests.core.hall import Hall
 from tests.core.requests import NOW_MS, Ask, acquire, add, ask, break_, did_of, release, renew, set_scheme

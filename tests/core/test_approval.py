@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gateway.core.lookup import counter_at
 from gateway.core.opening import start_steps
-from gateway.core.state import HOLIDAY_KEY, Burnt, burnt_key, counter_at
+from gateway.core.record_keys import HOLIDAY_KEY, burnt_key
+from gateway.core.records import Burnt
 from tests.core.board import BOUND, OTHER, Approval, Board
 from tests.core.court import TEXT
 from tests.core.crew import digest

@@ -10,18 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.authority import Who, identify
+from gateway.core.draft import Draft
+from gateway.core.lookup import counter_at
+from gateway.core.record_keys import ENROLLER_KEY, OPERATORS_KEY
+from gateway.core.records import Enroller, Lease, Principal, Session, Ticket
 from gateway.core.refusal import Refusal
-from gateway.core.state import (
-    ENROLLER_KEY,
-    OPERATORS_KEY,
-    Draft,
-    Enroller,
-    Lease,
-    Principal,
-    Session,
-    Ticket,
-    counter_at,
-)
 from tests.core.crew import Crew
 from tests.core.requests import (
     Ask,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.core.draft import Draft
 from gateway.core.intake import Rejection, SignedRequest
 from gateway.core.outcome import Context, Decision, Recorded
-from gateway.core.state import Draft
 from tests.core.book import own_members
 from tests.core.crew import Crew
 from tests.core.requests import NOW_MS, Ask, acquire, ask, batch, beat, did_of, release, renew, transfer

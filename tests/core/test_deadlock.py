@@ -12,8 +12,10 @@ import pytest
 
 from gateway.core import deadlock
 from gateway.core.deadlock import Graph, Search, Step, Wait, closes_cycle, find_cycle, find_plea_cycle
+from gateway.core.draft import Draft
+from gateway.core.record_keys import edge_key
+from gateway.core.records import Edge, Lease, Pending, Ticket
 from gateway.core.resource import Ask, ask_again, ask_of, own_leases, own_tickets, way_of
-from gateway.core.state import Draft, Edge, Lease, Pending, Ticket, edge_key
 from tests.core.hall import Crowd, Hall, now, side_of
 from tests.core.requests import NOW_MS, did_of, set_scheme
 from verifier.entries import CYCLE_NAME_BYTES_MAX, CYCLE_ROWS_MAX, Leaf

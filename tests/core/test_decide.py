@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from gateway.core.dispute import disputed
+from gateway.core.draft import Draft
 from gateway.core.outcome import Context, Decision, Recorded, Replay, Unreceipted, granted
+from gateway.core.record_keys import agent_key, nonce_key
+from gateway.core.records import Agent, Counter, Nonce
 from gateway.core.refusal import TABLE
-from gateway.core.state import Agent, Counter, Draft, Nonce, agent_key, nonce_key
 from tests.core.book import DECIDERS, Book, own_members, vkey_of
 from tests.core.requests import (
     NOW_MS,

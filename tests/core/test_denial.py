@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import Edge, Waits, edge_key, wait_key
+from gateway.core.record_keys import edge_key, wait_key
+from gateway.core.records import Edge, Waits
 from tests.core.book import own_members
 from tests.core.hall import Hall
 from tests.core.requests import NOW_MS, accept, acquire, add, did_of, set_scheme, transfer

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.core.dispute import disputed, is_contradiction, open_own_checkpoint
 from gateway.core.outcome import Recorded
-from gateway.core.state import DISPUTE_KEY, Dispute
+from gateway.core.record_keys import DISPUTE_KEY
+from gateway.core.records import Dispute
 from tests.core.book import Book, own_members
 from tests.core.requests import NOW_MS, ORIGIN, acquire, add, key_note, key_of, release, renew, state_key
 from verifier.checkpoint import checkpoint_text

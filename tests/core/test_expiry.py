@@ -8,10 +8,13 @@ from functools import cache
 
 import pytest
 
+from gateway.core.draft import Draft
 from gateway.core.expiry import EXPIRIES_MAX, expire
 from gateway.core.opening import start_steps
 from gateway.core.outcome import Context, Recorded
-from gateway.core.state import Draft, Ended, Parameters, ended_key
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import ended_key
+from gateway.core.records import Ended
 from tests.core.book import Book, own_members
 from tests.core.crew import Crew
 from tests.core.requests import (

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.core.opening import start_steps
-from gateway.core.state import Ended, Handover, broken_name, ended_key, handover_key
+from gateway.core.record_keys import broken_name, ended_key, handover_key
+from gateway.core.records import Ended, Handover
 from tests.core.book import own_members
 from tests.core.hall import Hall
 from tests.core.requests import accept, add, break_, did_of, renew, set_scheme, transfer

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.core.intake import Rejection
 from gateway.core.key import line_of
-from gateway.core.state import Keys, LedgerKey, keys_at, ledger_key_at
+from gateway.core.lookup import keys_at, ledger_key_at
+from gateway.core.records import Keys, LedgerKey
 from tests.core.book import Book, own_members, vkey_of
 from tests.core.crew import Crew
 from tests.core.requests import (

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gateway.core.outcome import Recorded
-from gateway.core.state import Lease, Parameters, wait_key
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import wait_key
+from gateway.core.records import Lease
 from tests.core.book import Book, own_members
 from tests.core.requests import NOW_MS, acquire, add, did_of, release, renew
 from verifier.entries import Leaf

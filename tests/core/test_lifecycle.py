@@ -13,8 +13,9 @@ import pytest
 
 from gateway.core.lifecycle import LIFECYCLE, Event, Standing
 from gateway.core.opening import start_steps
+from gateway.core.record_keys import ended_key
+from gateway.core.records import Ended, Record
 from gateway.core.refusal import LEASE_HELD, LEASE_UNKNOWN, NOT_HOLDER, OPERATOR_REQUIRED
-from gateway.core.state import Ended, Record, ended_key
 from tests.core.book import Book
 from tests.core.hall import Hall
 from tests.core.requests import (

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.core.opening import start_steps
 from gateway.core.outcome import Recorded, Replay, Unreceipted
-from gateway.core.state import Delay, Handover, Principal
+from gateway.core.records import Delay, Handover, Principal
 from tests.core.hall import Hall
 from tests.core.model import HELD_MAX, IDLE_MS, Held, Model, Reading, Scheme, facts
 from tests.core.requests import (

@@ -3,22 +3,17 @@
 import pytest
 
 from gateway.core.opening import start_steps
-from gateway.core.state import (
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import (
     ENROLLER_KEY,
     HOLIDAY_KEY,
     OPERATORS_KEY,
     ROOT_KEY,
-    Counter,
-    Enroller,
-    Keys,
-    LedgerKey,
-    Operator,
-    Parameters,
-    Root,
     key_in_ledger,
     keys_key,
     operator_key,
 )
+from gateway.core.records import Counter, Enroller, Keys, LedgerKey, Operator, Root
 from tests.core.book import OPENED_MS, Book, own_members, vkey_of
 from tests.core.requests import ENROLLER, NOW_MS, did_of
 from verifier.entries import PARAMETER_DEFAULTS

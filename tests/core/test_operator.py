@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.authority import operator_count, operator_share
-from gateway.core.state import OPERATORS_KEY, Counter, Operator
+from gateway.core.record_keys import OPERATORS_KEY
+from gateway.core.records import Counter, Operator
 from tests.core.book import Book, own_members
 from tests.core.crew import Crew
 from tests.core.requests import (

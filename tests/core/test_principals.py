@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import Edge, Principal, Waits, edge_key, lease_key, principal_key, wait_key
+from gateway.core.record_keys import edge_key, lease_key, principal_key, wait_key
+from gateway.core.records import Edge, Principal, Waits
 from tests.core.book import own_members
 from tests.core.hall import Hall
 from tests.core.requests import (

@@ -24,8 +24,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gateway.core import terms
+from gateway.core.lookup import session_at
 from gateway.core.opening import start_steps
-from gateway.core.state import TICKETS_KEY, Counter, Handover, Parameters, Ticket, session_at
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import TICKETS_KEY
+from gateway.core.records import Counter, Handover, Ticket
 from tests.core.book import Book, own_members
 from tests.core.hall import Hall
 from tests.core.requests import (

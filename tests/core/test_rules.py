@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from gateway.core import admission
 from gateway.core.outcome import Context, Recorded, Rules, Ruling
-from gateway.core.state import RULES_KEY, RuleSet, decode_record, encode_record
+from gateway.core.record_codec import decode_record, encode_record
+from gateway.core.record_keys import RULES_KEY
+from gateway.core.records import RuleSet
 from tests.core.book import Book, own_members
 from tests.core.court import ALLOW, ENGINE, ERROR, FORBID, NOTHING, TEXT, Court, Judge
 from tests.core.requests import (

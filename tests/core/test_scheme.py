@@ -7,7 +7,8 @@ import unicodedata
 import pytest
 
 from gateway.core.expiry import EXPIRIES_MAX
-from gateway.core.state import Scheme, scheme_at
+from gateway.core.lookup import scheme_at
+from gateway.core.records import Scheme
 from tests.core.book import own_members
 from tests.core.hall import Hall
 from tests.core.requests import NOW_MS, acquire, did_of, set_scheme

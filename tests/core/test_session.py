@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.intake import Rejection
+from gateway.core.lookup import session_at
 from gateway.core.opening import start_steps
+from gateway.core.records import Session
 from gateway.core.refusal import BY_NAME
-from gateway.core.state import Session, session_at
 from keys.signing import SigningKey
 from tests.core.book import own_members
 from tests.core.crew import Crew

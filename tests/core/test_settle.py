@@ -8,22 +8,13 @@ from typing import Any
 import pytest
 
 from gateway.core import append, expiry
+from gateway.core.draft import Draft
 from gateway.core.opening import start_steps
 from gateway.core.outcome import Context, Decision
+from gateway.core.record_keys import TICKETS_KEY, delay_key, lease_key, scheme_key, ticket_key
+from gateway.core.records import Counter, Delay, Scheme, Ticket
 from gateway.core.resource import ask_of
 from gateway.core.settle import count_passes, lapse_ticket, position, settle, standing
-from gateway.core.state import (
-    TICKETS_KEY,
-    Counter,
-    Delay,
-    Draft,
-    Scheme,
-    Ticket,
-    delay_key,
-    lease_key,
-    scheme_key,
-    ticket_key,
-)
 from gateway.core.terms import met_by
 from tests.core.hall import Crowd, Hall, now
 from tests.core.requests import NOW_MS, accept, acquire, did_of, release, set_scheme, transfer

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core import lease
+from gateway.core.draft import Draft
 from gateway.core.expiry import EXPIRIES_MAX
 from gateway.core.outcome import Context
-from gateway.core.state import Delay, Draft, Lease, Parameters, lease_key
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import lease_key
+from gateway.core.records import Delay, Lease
 from gateway.core.terms import filed_under, met_by
 from tests.core.book import Shelf, own_members
 from tests.core.hall import Crowd, Hall

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from gateway.core.draft import Draft
+from gateway.core.lookup import quota_at
 from gateway.core.outcome import Context, Decision
-from gateway.core.state import Draft, quota_at
 from tests.core.book import DECIDERS, own_members
 from tests.core.crew import Crew
 from tests.core.requests import (

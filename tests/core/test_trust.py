@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import Principal, principal_key
+from gateway.core.record_keys import principal_key
+from gateway.core.records import Principal
 from tests.core.hall import Hall
 from tests.core.requests import did_of
 from verifier.entries import Leaf

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import Usage, due_ms_of, usage_key
+from gateway.core.record_keys import usage_key
+from gateway.core.records import Usage, due_ms_of
 from gateway.core.usage import DAY_MS, MINUTE_MS
 from gateway.ledger.live import Live
 from tests.core.court import FORBID, Court

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from gateway.core.draft import Draft
 from gateway.core.opening import start_steps
 from gateway.core.outcome import Recorded, Replay
-from gateway.core.state import DISPUTE_KEY, TICKETS_KEY, Counter, Dispute, Draft, Ended, ended_key
+from gateway.core.record_keys import DISPUTE_KEY, TICKETS_KEY, ended_key
+from gateway.core.records import Counter, Dispute, Ended
 from gateway.core.wait import claim as decide_claim
 from gateway.core.wait import queue
 from tests.core import book as books

@@ -8,22 +8,11 @@ from typing import Any
 
 import pytest
 
+from gateway.core.filing import terms_of
 from gateway.core.opening import start_steps
-from gateway.core.state import (
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import (
     HOLIDAY_KEY,
-    Agent,
-    Counter,
-    Delay,
-    Edge,
-    Handover,
-    Lease,
-    Parameters,
-    Principal,
-    Record,
-    Scheme,
-    Session,
-    Ticket,
-    Waits,
     agent_key,
     delay_key,
     edge_key,
@@ -32,9 +21,22 @@ from gateway.core.state import (
     principal_key,
     scheme_key,
     session_key,
-    terms_of,
     ticket_key,
     wait_key,
+)
+from gateway.core.records import (
+    Agent,
+    Counter,
+    Delay,
+    Edge,
+    Handover,
+    Lease,
+    Principal,
+    Record,
+    Scheme,
+    Session,
+    Ticket,
+    Waits,
 )
 from gateway.core.terms import met_by
 from gateway.core.waitview import (

@@ -8,9 +8,12 @@ from itertools import pairwise
 import pytest
 
 from gateway.core import agent
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
+from gateway.core.lookup import principal_at
 from gateway.core.outcome import Context, Decision
-from gateway.core.state import Draft, Ended, ended_key, principal_at
+from gateway.core.record_keys import ended_key
+from gateway.core.records import Ended
 from tests.core.book import DECIDERS, own_members
 from tests.core.crew import Crew
 from tests.core.requests import (

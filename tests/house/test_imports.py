@@ -171,7 +171,7 @@ def test_every_arrow_points_down() -> None:
         ("gateway.client.agent", "gateway.web.problem"),
         ("gateway.client.agent", "gateway.store.sqlite"),
         ("gateway.witness.server", "gateway.web.limits"),
-        ("gateway.witness.shelf", "gateway.core.state"),
+        ("gateway.witness.shelf", "gateway.core.records"),
         ("gateway.ledger.sequencer", "tests.world"),
     ],
 )

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.state import RULES_KEY, RuleSet, Usage, usage_at
+from gateway.core.lookup import usage_at
+from gateway.core.record_keys import RULES_KEY
+from gateway.core.records import RuleSet, Usage
 from gateway.ledger.history import Answer
 from tests.core.court import FORBID, TEXT, Judge
 from tests.core.requests import acquire, admit, break_, did_of, load_rules

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import Pending, ask_key
+from gateway.core.record_keys import ask_key
+from gateway.core.records import Pending
 from gateway.ledger.history import Answer
 from tests.core.requests import (
     Ask,

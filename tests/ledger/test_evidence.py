@@ -8,11 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.core.state import (
+from gateway.core.record_keys import (
     COLD_PREFIXES,
     ENROLLER_KEY,
     OPERATORS_KEY,
     TICKETS_KEY,
+    agent_key,
+    operator_key,
+    principal_key,
+    usage_key,
+)
+from gateway.core.records import (
     Agent,
     ApiKey,
     Counter,
@@ -35,10 +41,6 @@ from gateway.core.state import (
     Ticket,
     Usage,
     Waits,
-    agent_key,
-    operator_key,
-    principal_key,
-    usage_key,
 )
 from gateway.errors import Fatal
 from gateway.ledger.evidence import check_records

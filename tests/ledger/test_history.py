@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.state import Counter
+from gateway.core.records import Counter
 from gateway.errors import Busy, Fatal
 from gateway.ledger.history import stored_answer, stored_receipt
 from gateway.signer import Signer

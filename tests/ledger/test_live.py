@@ -7,25 +7,9 @@ import tracemalloc
 
 import pytest
 
-from gateway.core.state import (
-    Agent,
-    Counter,
-    Delay,
-    Edge,
-    Lease,
-    Nonce,
-    Pending,
-    Record,
-    Session,
-    Ticket,
-    Waits,
-    idempotency_key,
-    lease_key,
-    nonce_key,
-    session_key,
-    terms_of,
-    wait_key,
-)
+from gateway.core.filing import terms_of
+from gateway.core.record_keys import idempotency_key, lease_key, nonce_key, session_key, wait_key
+from gateway.core.records import Agent, Counter, Delay, Edge, Lease, Nonce, Pending, Record, Session, Ticket, Waits
 from gateway.core.terms import (
     PASSED,
     TICKETS,

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import HOLIDAY_KEY, OPERATORS_KEY, Counter, Parameters, Record, Ticket, ticket_key
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import HOLIDAY_KEY, OPERATORS_KEY, ticket_key
+from gateway.core.records import Counter, Record, Ticket
 from gateway.errors import Busy
 from gateway.ledger.parking import PARK_MS_MAX, Draining, Parking, Spot
 

@@ -15,10 +15,10 @@ import pytest
 from gateway.actions import ACTIONS
 from gateway.core import refusal
 from gateway.core.append import Batch, Command, build_batch
+from gateway.core.draft import Draft
 from gateway.core.intake import SignedRequest
 from gateway.core.lease import acquire as decide_acquire
 from gateway.core.outcome import Context
-from gateway.core.state import Draft
 from gateway.errors import Busy, Fatal, StoreOwned
 from gateway.ledger import batches, line, receipts, tail, turn, writer
 from gateway.ledger.history import Answer

@@ -13,7 +13,9 @@ import pytest
 from gateway.actions import ACTIONS
 from gateway.core import refusal
 from gateway.core.expiry import EXPIRIES_MAX
-from gateway.core.state import Session, Ticket, encode_record, session_key
+from gateway.core.record_codec import encode_record
+from gateway.core.record_keys import session_key
+from gateway.core.records import Session, Ticket
 from gateway.errors import Fatal
 from gateway.ledger.sequencer import Refused
 from tests.core.requests import (

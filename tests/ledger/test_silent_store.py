@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.state import LedgerKey, decode_record
+from gateway.core.record_codec import decode_record
+from gateway.core.records import LedgerKey
 from gateway.errors import Busy, Fatal, Unfit
 from gateway.ledger import commits, sequencer
 from keys.signing import SigningKey

@@ -13,7 +13,9 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.core.state import TICKETS_KEY, Ticket, counter_at, ticket_at
+from gateway.core.lookup import counter_at, ticket_at
+from gateway.core.record_keys import TICKETS_KEY
+from gateway.core.records import Ticket
 from gateway.errors import Busy, Fatal
 from gateway.ledger import line
 from gateway.ledger.history import Answer

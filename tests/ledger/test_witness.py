@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import DISPUTE_KEY
+from gateway.core.record_keys import DISPUTE_KEY
 from gateway.ledger.cosigned import open_witnesses
 from gateway.ledger.tree import load_edge, prove_consistency
 from gateway.ledger.witness import ALARM_REST_MS, BACKOFF_MS_MAX, ROUND_MS, Pace, Witnessing

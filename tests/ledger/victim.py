@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from gateway.clock import Clock
-from gateway.core.state import Ticket
+from gateway.core.records import Ticket
 from tests.core.requests import Ask, acquire, batch, cancel, chain, claim, did_of, open_session, release
 from tests.world import StillClock, World
 

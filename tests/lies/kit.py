@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from gateway.core.opening import Opening, start_steps
-from gateway.core.state import Record
+from gateway.core.records import Record
 from gateway.core.witnessed import witnessed
 from tests.core.crew import Crew
 from tests.core.requests import Ask, add, did_of, state_key

@@ -9,7 +9,7 @@ from unittest.mock import PropertyMock, patch
 
 from gateway.core import approval as core
 from gateway.core.deadlock import NO_CYCLE
-from gateway.core.state import Pending
+from gateway.core.records import Pending
 from tests.core.requests import (
     NOW_MS,
     Ask,

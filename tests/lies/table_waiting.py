@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.state import Lease, Ticket
+from gateway.core.records import Lease, Ticket
 from tests.core.requests import accept, acquire, cancel, did_of, transfer
 from tests.lies.kit import House, Json, Lie, Telling
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.core.append import Batch
 from gateway.core.outcome import Unreceipted
-from gateway.core.state import Record
+from gateway.core.records import Record
 from gateway.rules.engine import open_engine
 from tests.core.requests import Ask, did_of
 from tests.lies.day import MAX_HOLD_MS, RESERVE_AFTER_MS, day

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from gateway.core import state
+from gateway.core import records
 from gateway.rules.engine import open_engine
 from gateway.rules.evaluate import DEPTH_MAX as GATEWAYS_DEPTH_MAX
 from gateway.rules.text import misplaced
@@ -47,8 +47,8 @@ def rule_set(text: str, count: int = 1) -> RuleSet:
     return RuleSet(1, sha256(text.encode()).hexdigest(), text, "enforce", 7, count)
 
 
-def gateways(one: RuleSet) -> state.RuleSet:
-    return state.RuleSet(one.version, one.digest, one.text, one.mode, "cedar/0", one.seq)
+def gateways(one: RuleSet) -> records.RuleSet:
+    return records.RuleSet(one.version, one.digest, one.text, one.mode, "cedar/0", one.seq)
 
 
 def random_text(dice: Random) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 import gateway.rules.engine as module
 from gateway.core.outcome import Ruling
-from gateway.core.state import RuleSet
+from gateway.core.records import RuleSet
 from gateway.rules.engine import Engine, open_engine
 from gateway.rules.evaluate import Rules
 from tests.rules.questions import ALL, policy, question

@@ -8,7 +8,7 @@ from typing import Any
 import cedarpy
 import pytest
 
-from gateway.core.state import RuleSet
+from gateway.core.records import RuleSet
 from gateway.rules.check import check
 from gateway.rules.engine import Engine
 from gateway.rules.evaluate import Rules

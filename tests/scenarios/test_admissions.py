@@ -13,7 +13,7 @@ import pytest
 from gateway.client.admission_guard import AdmissionGuard, Deed, answer_admission
 from gateway.client.errors import Fenced
 from gateway.client.fence import Answer as Proof
-from gateway.core.state import RuleSet
+from gateway.core.records import RuleSet
 from gateway.ledger.history import Answer
 from gateway.rules.engine import open_engine
 from tests.core.requests import ORIGIN, key_of

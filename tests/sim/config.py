@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from gateway.core.state import Parameters
+from gateway.core.parameters import Parameters
 
 # Each fault with the largest chance it is given, by who asks for it.
 FAULTS: dict[str, float] = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gateway.actions import ACTIONS
 from gateway.core.intake import intake
 from gateway.core.outcome import Ruling
-from gateway.core.state import RuleSet
+from gateway.core.records import RuleSet
 from gateway.errors import Busy, Fatal
 from gateway.ledger.cosigned import open_own
 from gateway.ledger.history import Answer, kept_cosigned

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.core.state import Parameters, Record, Session, Usage
+from gateway.core.parameters import Parameters
+from gateway.core.records import Record, Session, Usage
 from gateway.core.usage import in_windows
 from gateway.core.waitview import look, wait_view
 from gateway.ledger.live import Live

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.core.state import ticket_key
+from gateway.core.record_keys import ticket_key
 
 if TYPE_CHECKING:
     from tests.sim.node import Node, Process

@@ -19,7 +19,8 @@ from gateway.client.batch import cut_batch
 from gateway.core import append, expiry
 from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
-from gateway.core.state import encode_record, ticket_key
+from gateway.core.record_codec import encode_record
+from gateway.core.record_keys import ticket_key
 from gateway.errors import Busy, Fatal
 from gateway.ledger import batches as batches_module
 from gateway.ledger import follower

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.core.state import LedgerKey, decode_record
+from gateway.core.record_codec import decode_record
+from gateway.core.records import LedgerKey
 from gateway.signer import Signer
 from tests.core.requests import ORIGIN
 from tests.sim.keeper import take_all

@@ -32,14 +32,16 @@ from gateway.core import (
     holding,
     key,
     lease,
+    lookup,
     operator,
+    record_keys,
+    records,
     refusal,
     resource,
     rules,
     scheme,
     session,
     settle,
-    state,
     terms,
     trust,
     usage,
@@ -48,8 +50,10 @@ from gateway.core import (
 )
 from gateway.core.append import Command
 from gateway.core.deadlock import NO_CYCLE, Search, find_cycle
+from gateway.core.draft import Draft
 from gateway.core.holding import Found, find_lease
 from gateway.core.outcome import Context, Decision, Ruling
+from gateway.core.parameters import Parameters
 from gateway.ledger import batches, cosigned, history, turn, witness_ask
 from gateway.ledger.checkpoint import sign_batch
 from gateway.ledger.parking import Parking
@@ -115,7 +119,7 @@ def world(
     return change
 
 
-PLAIN = state.Parameters(
+PLAIN = Parameters(
     sweep_ms=1_000, holiday_ms=5_000, poll_ms=4_000, claim_ms=3_000, wait_max_ms=40_000, session_idle_ms=2_000,
     trial_decisions=8,
 )  # fmt: skip
@@ -151,19 +155,19 @@ class AnyToken(int):
     __lt__ = __gt__
 
 
-def any_token(draft: state.Draft, lease_id: str, t_ms: int) -> Found:
+def any_token(draft: Draft, lease_id: str, t_ms: int) -> Found:
     """Take whatever token is shown for the lease's."""
     found = find_lease(draft, lease_id, t_ms)
     return found if found.lease is None else found._replace(lease=found.lease._replace(fencing_token=AnyToken(1)))
 
 
-def denied_uses_up(draft: state.Draft, request: Any) -> None:
-    key = state.usage_key("operator", request.on_behalf_of)
-    before = state.usage_at(draft, "operator", request.on_behalf_of)
+def denied_uses_up(draft: Draft, request: Any) -> None:
+    key = record_keys.usage_key("operator", request.on_behalf_of)
+    before = lookup.usage_at(draft, "operator", request.on_behalf_of)
     draft.put(key, before._replace(day_count=before.day_count + 1, denied=before.denied + 1))
 
 
-def one_too_many(view: Any, of: Any, name: str, t_ms: int) -> state.Usage:
+def one_too_many(view: Any, of: Any, name: str, t_ms: int) -> records.Usage:
     found = usage.used(view, of, name, t_ms)
     return found._replace(day_count=found.day_count + 1)
 
@@ -213,15 +217,15 @@ def no_line(patch: Patch) -> None:
 
 def no_holiday(patch: Patch) -> None:
     def counter_at(view: Any, key: str) -> int:
-        return 0 if key == state.HOLIDAY_KEY else state.counter_at(view, key)
+        return 0 if key == record_keys.HOLIDAY_KEY else lookup.counter_at(view, key)
 
     everywhere(patch, "gateway.core.expiry", "counter_at", counter_at)
     everywhere(patch, "gateway.core.resource", "counter_at", counter_at)
 
 
 def tickets_for_ever(patch: Patch) -> None:
-    def lapse(draft: state.Draft, claim: state.Claim, context: Any) -> Decision | None:
-        return None if isinstance(claim, state.Ticket) else expiry.lapse(draft, claim, context)
+    def lapse(draft: Draft, claim: records.Claim, context: Any) -> Decision | None:
+        return None if isinstance(claim, records.Ticket) else expiry.lapse(draft, claim, context)
 
     patch.setattr(append, "lapse", lapse)
 
@@ -277,21 +281,21 @@ def no_trust_cap(patch: Patch) -> None:
 resume = settle._resume
 
 
-def resume_anew(draft: state.Draft, ticket: state.Ticket) -> Decision:
+def resume_anew(draft: Draft, ticket: records.Ticket) -> Decision:
     decision = resume(draft, ticket)
-    draft.put(state.ticket_key(ticket.ticket_id), ticket._replace(reserve_until_ms=None))
+    draft.put(record_keys.ticket_key(ticket.ticket_id), ticket._replace(reserve_until_ms=None))
     return decision
 
 
 def reservations_end_early(patch: Patch) -> None:
-    due_at_ms = state.Ticket.due_at_ms.fget  # type: ignore[attr-defined]
+    due_at_ms = records.Ticket.due_at_ms.fget  # type: ignore[attr-defined]
 
-    def earlier(ticket: state.Ticket) -> int:
+    def earlier(ticket: records.Ticket) -> int:
         until_ms = ticket.reserve_until_ms
         at_ms: int = due_at_ms(ticket._replace(reserve_until_ms=until_ms and until_ms - 500))
         return at_ms
 
-    patch.setattr(state.Ticket, "due_at_ms", property(earlier))
+    patch.setattr(records.Ticket, "due_at_ms", property(earlier))
 
 
 def exact_names(patch: Patch) -> None:
@@ -312,7 +316,9 @@ def no_soft_search(patch: Patch) -> None:
 
 
 def edges_for_ever(patch: Patch) -> None:
-    everywhere(patch, "gateway.core.deadlock", "edge_at", lambda view, actor, t_ms: view.get(state.edge_key(actor)))
+    everywhere(
+        patch, "gateway.core.deadlock", "edge_at", lambda view, actor, t_ms: view.get(record_keys.edge_key(actor))
+    )
 
 
 def no_sessions_of_the_removed(patch: Patch) -> None:
@@ -325,8 +331,8 @@ def agents_are_remembered_only(patch: Patch) -> None:
     patch.setattr(session, "_is_well_remembered", lambda draft, who, *now: bool(who.agent) and real(draft, who, *now))
 
 
-def sessions_due(at_ms: Callable[[state.Session], int]) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(state.Session, "due_at_ms", property(at_ms))
+def sessions_due(at_ms: Callable[[records.Session], int]) -> Callable[[Patch], None]:
+    return lambda patch: patch.setattr(records.Session, "due_at_ms", property(at_ms))
 
 
 def forgiving(module: object, name: str, *rows: refusal.Refusal) -> Callable[[Patch], None]:
@@ -359,7 +365,7 @@ def offers_before_returns(patch: Patch) -> None:
     """Look at those in line in the middle of what is given back."""
     real = windup._return
 
-    def wind_up(draft: state.Draft, context: Callable[[], Context]) -> Any:
+    def wind_up(draft: Draft, context: Callable[[], Context]) -> Any:
         for decision in windup.wind_up(draft, context):
             yield decision
             yield from settle.settle(draft, context)
@@ -372,19 +378,19 @@ def touched_names_only(patch: Patch) -> None:
     real = expiry.touched_claims
 
     def touched(*args: Any) -> Any:
-        return tuple(one for one in real(*args) if not isinstance(one, state.Session))
+        return tuple(one for one in real(*args) if not isinstance(one, records.Session))
 
     patch.setattr(append, "touched_claims", touched)
 
 
 def one_set_of_keys(patch: Patch) -> None:
     """Let the idempotency keys of everybody be one set."""
-    real = state.idempotency_key
+    real = record_keys.idempotency_key
     everywhere(patch, "gateway", "idempotency_key", lambda actor, key: real("", key))
 
 
 def is_operator_or_session(view: Any, did: str) -> bool:
-    return authority.is_operator(view, did) or state.session_at(view, did) is not None
+    return authority.is_operator(view, did) or lookup.session_at(view, did) is not None
 
 
 def one_key_many_roles(patch: Patch) -> None:
@@ -412,7 +418,7 @@ def off(target: object, name: str, value: object) -> Callable[[Patch], None]:
 
 def one_promise_kept(patch: Patch) -> None:
     """Forget what was committed to."""
-    patch.setattr(key, "keys_at", lambda draft, purpose: state.keys_at(draft, purpose)._replace(next_hash=None))
+    patch.setattr(key, "keys_at", lambda draft, purpose: lookup.keys_at(draft, purpose)._replace(next_hash=None))
 
 
 def newest_signs(self: Signer, seq: int) -> Any:
@@ -422,7 +428,7 @@ def newest_signs(self: Signer, seq: int) -> Any:
 LOG_KEYS = Signer.log_keys
 
 
-def one_more(record: state.LedgerKey) -> Any:
+def one_more(record: records.LedgerKey) -> Any:
     """Let a key sign one entry, and one size, more than it may."""
     ended_seq = record.ended_seq
     return key.line_of(record._replace(ended_seq=ended_seq and ended_seq + 1))
@@ -560,7 +566,7 @@ ABLATIONS = (
     ),
     Ablation(
         "end of a reservation", "who keeps a name in vain would keep it from all others for as long as it waits",
-        ("I14",), off(state.Ticket, "due_at_ms", property(lambda ticket: ticket.deadline_ms)), RESERVING,
+        ("I14",), off(records.Ticket, "due_at_ms", property(lambda ticket: ticket.deadline_ms)), RESERVING,
     ),
     Ablation(
         "time of a reservation", "it would end before the holder whom it waits for could be done",
@@ -754,7 +760,7 @@ ABLATIONS = (
     ),
     Ablation(
         "decisions of a trial", "who tries for free would never stop",
-        ("trial",), off(decide, "quota_at", lambda view, did: state.Quota(did, 0)), COMPANY(trial_names=2),
+        ("trial",), off(decide, "quota_at", lambda view, did: records.Quota(did, 0)), COMPANY(trial_names=2),
     ),
     Ablation(
         "mark of custody", "nobody would see that the gateway holds the key",
@@ -763,7 +769,7 @@ ABLATIONS = (
     ),
     Ablation(
         "all or nothing", "half of a batch would be in force that was refused",
-        ("I1", "I10", "I13", "I14", "batch"), off(state.Draft, "rollback", nothing), MANY(names=THREE, think_ms=50),
+        ("I1", "I10", "I13", "I14", "batch"), off(Draft, "rollback", nothing), MANY(names=THREE, think_ms=50),
     ),
     Ablation(
         "atomic batches", "a batch would be half done that was to be all or nothing",
@@ -926,7 +932,7 @@ ABLATIONS = (
     ),
     Ablation(
         "end of an ask", "an ask that has enough would go on to keep others waiting",
-        ("approval", "I11"), lambda patch: patch.setattr(state.Pending, "has_quorum", property(never)), PLEADING,
+        ("approval", "I11"), lambda patch: patch.setattr(records.Pending, "has_quorum", property(never)), PLEADING,
     ),
     Ablation(
         "answered once", "one approver would be two",

@@ -10,18 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.core.state import (
-    Agent,
-    ApiKey,
-    Lease,
-    Operator,
-    Principal,
-    Scheme,
-    Session,
-    Ticket,
-    Waits,
-    encode_record,
-)
+from gateway.core.record_codec import encode_record
+from gateway.core.records import Agent, ApiKey, Lease, Operator, Principal, Scheme, Session, Ticket, Waits
 from gateway.store.contract import RecordChange
 from gateway.store.recent import SEAL_KEYS
 from gateway.store.sqlite import SqliteStore

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.state import Lease
+from gateway.core.records import Lease
 from gateway.errors import Fatal, StoreOwned
 from gateway.fsck.check import Check, Folder, check_file, mend
 from gateway.store.recent import decode_changes

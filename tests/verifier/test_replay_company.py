@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.state import Lease, Parameters, Session, Ticket
+from gateway.core.parameters import Parameters
+from gateway.core.records import Lease, Session, Ticket
 from tests.core import requests
 from tests.core.book import Book
 from tests.core.requests import ENROLLER, Ask, did_of

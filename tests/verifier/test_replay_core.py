@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from gateway.core.opening import start_steps
-from gateway.core.state import Lease, Parameters, Ticket
+from gateway.core.parameters import Parameters
+from gateway.core.records import Lease, Ticket
 from tests.core import requests
 from tests.core.book import OPENED_MS, Book
 from tests.core.requests import Ask, did_of

@@ -11,25 +11,10 @@ from gateway.actions import ACTIONS, Action
 from gateway.client.delegation import SignedDelegation, delegate
 from gateway.client.signing import Draft, new_nonce, sign_request
 from gateway.core.intake import RawRequest, Rejection, SignedRequest, intake, is_inside_window
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import OPERATORS_KEY, RULES_KEY, agent_key, lease_key, quota_key, session_key, ticket_key
+from gateway.core.records import Agent, Counter, Lease, Operator, Quota, RuleSet, Session, Ticket
 from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW
-from gateway.core.state import (
-    OPERATORS_KEY,
-    RULES_KEY,
-    Agent,
-    Counter,
-    Lease,
-    Operator,
-    Parameters,
-    Quota,
-    RuleSet,
-    Session,
-    Ticket,
-    agent_key,
-    lease_key,
-    quota_key,
-    session_key,
-    ticket_key,
-)
 from gateway.errors import Busy
 from gateway.ledger.history import Answer
 from gateway.ledger.live import Live

@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.core.state import Agent, Parameters, Record, agent_key
+from gateway.core.parameters import Parameters
+from gateway.core.record_keys import agent_key
+from gateway.core.records import Agent, Record
 from gateway.ledger.sequencer import Sequencer
 from gateway.web.scenes import AGE_SECONDS_MAX, GAP_SECONDS, KEPT_MAX, Scenes
 from keys.signing import SigningKey

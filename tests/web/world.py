@@ -17,7 +17,7 @@ from gateway.app import Gateway, running
 from gateway.client.delegation import Scope, SignedDelegation, delegate
 from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
 from gateway.config import Settings, load_settings
-from gateway.core.state import Parameters
+from gateway.core.parameters import Parameters
 from gateway.initialise import Made, Plan, initialise
 from gateway.stores import open_reader
 from keys.files import CUSTODY, load_key, new_key_in

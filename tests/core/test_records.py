@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.authority import remembered_session
-from gateway.core.state import (
-    _KINDS,
+from gateway.core.draft import Draft
+from gateway.core.lookup import ended_at, idempotency_at, nonce_at, waits_at
+from gateway.core.parameters import Parameters
+from gateway.core.record_codec import _KINDS, decode_record, encode_record, sealed_record
+from gateway.core.record_keys import (
     COLD_PREFIXES,
     COSIGNED_KEY,
     DISPUTE_KEY,
@@ -24,6 +27,29 @@ from gateway.core.state import (
     RULES_KEY,
     TICKETS_KEY,
     TOKEN_KEY,
+    agent_key,
+    apikey_key,
+    ask_key,
+    burnt_key,
+    delay_key,
+    edge_key,
+    ended_key,
+    handover_key,
+    idempotency_key,
+    key_in_ledger,
+    keys_key,
+    lease_key,
+    nonce_key,
+    operator_key,
+    principal_key,
+    quota_key,
+    scheme_key,
+    session_key,
+    ticket_key,
+    usage_key,
+    wait_key,
+)
+from gateway.core.records import (
     Agent,
     ApiKey,
     Burnt,
@@ -31,7 +57,6 @@ from gateway.core.state import (
     Counter,
     Delay,
     Dispute,
-    Draft,
     Edge,
     Ended,
     Enroller,
@@ -42,7 +67,6 @@ from gateway.core.state import (
     LedgerKey,
     Nonce,
     Operator,
-    Parameters,
     Pending,
     Principal,
     Quota,
@@ -54,35 +78,7 @@ from gateway.core.state import (
     Ticket,
     Usage,
     Waits,
-    agent_key,
-    apikey_key,
-    ask_key,
-    burnt_key,
-    decode_record,
-    delay_key,
     due_ms_of,
-    edge_key,
-    encode_record,
-    ended_at,
-    ended_key,
-    handover_key,
-    idempotency_at,
-    idempotency_key,
-    key_in_ledger,
-    keys_key,
-    lease_key,
-    nonce_at,
-    nonce_key,
-    operator_key,
-    principal_key,
-    quota_key,
-    scheme_key,
-    sealed_record,
-    session_key,
-    ticket_key,
-    usage_key,
-    wait_key,
-    waits_at,
 )
 from tests.core.book import Shelf
 from verifier.entries import PARAMETER_DEFAULTS
