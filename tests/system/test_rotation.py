@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+import gateway.key_commands as key_commands
 import gateway.rotation as rotation
 from gateway.client.agent import Agent
 from gateway.client.errors import ClientError
 from gateway.client.office import rows_in
 from gateway.client.profile import open_profile
+from gateway.key_commands import compromise, retire, rotate
 from gateway.ledger.witness_http import Answer
-from gateway.rotation import Office, Stated, compromise, retire, rotate, stated
+from gateway.rotation import Office, Stated, stated
 from keys.files import load_key
 from keys.publish import read_forms
 from keys.signing import SigningKey
@@ -80,6 +82,13 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         yield Place(running)
 
 
+def put(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
+    """Put a step in place wherever the commands or the steps call it."""
+    for module in (rotation, key_commands):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, value)
+
+
 def kill_before(monkeypatch: pytest.MonkeyPatch, name: str, nth: int = 1) -> None:
     """Let the command end right before a step of it, the `nth` time that it comes there."""
     step = getattr(rotation, name)
@@ -92,7 +101,7 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, name: str, nth: int = 1) -> Non
             raise Killed
         return step(*arguments, **named)
 
-    monkeypatch.setattr(rotation, name, killed)
+    put(monkeypatch, name, killed)
 
 
 def kill_after(monkeypatch: pytest.MonkeyPatch, name: str, nth: int = 1) -> None:
@@ -114,14 +123,14 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, name: str, nth: int = 1) -> None
             return killed_later(made)
         raise Killed
 
-    monkeypatch.setattr(rotation, name, killed)
+    put(monkeypatch, name, killed)
 
 
 KILLS = [
     (kill, step, nth)
     for kill in (kill_before, kill_after)
     for step, count in (
-        ("copy_key", 1), ("new_key", 1), ("_bring", 2), ("_tidy", 1), ("publish", 2), ("signed_statement", 1),
+        ("copy_key", 1), ("new_key", 1), ("_bring", 2), ("tidy", 1), ("publish", 2), ("signed_statement", 1),
     )
     for nth in range(1, count + 1)
 ]  # fmt: skip

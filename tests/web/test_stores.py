@@ -20,8 +20,8 @@ from gateway.__main__ import main
 from gateway.client.exits import DONE, REFUSED
 from gateway.config import SETTINGS_FILE, load_settings
 from gateway.errors import Fatal, StartError
+from gateway.key_commands import rotate
 from gateway.node_commands import copy_node
-from gateway.rotation import rotate
 from gateway.store.contract import Loaded
 from gateway.store.postgres import PostgresStore
 from gateway.stores import open_reader
