@@ -42,6 +42,7 @@ from gateway.ledger.sequencer import Sequencer
 from gateway.news import News
 from gateway.retention import Retained
 from gateway.ruleroom import engine_for, engine_name
+from gateway.rules.apart import Apart
 from gateway.rules.engine import Engine
 from gateway.selfaudit import audit_itself, check_mark
 from gateway.service import Desk, FirstUse, Ledger
@@ -326,7 +327,9 @@ def _house(
     limiter = Buckets(
         rate_per_s=parameters.rate_per_second, burst=parameters.rate_burst, clock=monotonic, policy="decisions"
     )
-    desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger), keys, news)
+    evaluator = sequencer.evaluator
+    reviewer = Apart(evaluator) if isinstance(evaluator, Engine) else None
+    desk = Desk(sequencer, ledger, limiter, _first_use(folder, ledger), keys, news, reviewer)
     custody = Custody(folder / CUSTODY)
     bearer = BearerDoor(sequencer, ledger, desk, enroller=_enroller(folder, ledger), custody=custody, news=news)
     published = {path: (kind, public.form(name)) for path, (kind, name) in PUBLISHED.items()}

@@ -16,7 +16,7 @@ from gateway.core.records import RuleSet
 from gateway.errors import StartError
 from gateway.rules.check import check
 from gateway.rules.engine import Engine, open_engine
-from gateway.rules.evaluate import INSTALL
+from gateway.rules.evaluate import INSTALL, Rules
 from verifier.wire import Malformed
 
 
@@ -40,6 +40,7 @@ def engine_for(store: Records) -> Engine | None:
             f"{which} was checked by {rule_set.engine} and is not valid for {engine.name}, which is installed: "
             f"{faults[0]}. Install the version that checked it, load rules that both take, then go on with the newer"
         )
+    engine.keep(Rules(rule_set.text))
     return engine
 
 

@@ -7,7 +7,7 @@ and forged requests end here and cost no lock. The desk knows no HTTP beyond the
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -29,10 +29,11 @@ from gateway.core.intake import (
     weight_of,
     with_approvals,
 )
-from gateway.core.lookup import agent_at, lease_at, quota_at, rule_set_at, scheme_at, session_at, ticket_at
+from gateway.core.lookup import agent_at, lease_at, quota_at, rule_set_at, session_at, ticket_at
 from gateway.core.outcome import Context, Unreceipted
 from gateway.core.parameters import Parameters
 from gateway.core.record_keys import agent_key, operator_key
+from gateway.core.records import Scheme
 from gateway.core.refusal import AGENT_UNKNOWN, ISSUER_UNKNOWN, OUTSIDE_WINDOW, Refusal
 from gateway.core.session import opening_fault
 from gateway.core.terms import met_by
@@ -43,7 +44,7 @@ from gateway.ledger.live import Live
 from gateway.ledger.parking import Spot
 from gateway.ledger.sequencer import Refused, Sequencer
 from gateway.news import News
-from gateway.rules.check import check
+from gateway.rules.apart import Unchecked
 from gateway.rules.evaluate import INSTALL
 from keys.signing import SigningKey
 from verifier.entries import is_assigned
@@ -114,6 +115,13 @@ class KeyRoom(Protocol):
 
     def has(self, purpose: str, key: VerifierKey) -> bool:
         """Say whether the private half of a key of this purpose is here, also if it came just now."""
+
+
+class Reviewer(Protocol):
+    """Looks rule sets through, off the loop."""
+
+    async def review(self, text: str, folding: Collection[str]) -> Sequence[str]:
+        """Return what is wrong with a text, where the schemes in `folding` fold case. Unchecked: nobody knows."""
 
 
 class FirstUse:
@@ -235,10 +243,13 @@ class Desk:
         first_use: FirstUse | None,
         keys: KeyRoom | None = None,
         news: News | None = None,
+        reviewer: Reviewer | None = None,
     ) -> None:
         """`keys` is asked before a key is announced; None: whoever decides must be able to sign with any. `news` is
-        asked before anybody counts as unknown; None: nobody else writes."""
+        asked before anybody counts as unknown; None: nobody else writes. `reviewer` is asked before rules are loaded;
+        None: none are."""
         self._keys = keys
+        self._reviewer = reviewer
         self._news = news or News(sequencer, is_shared=False)
         self._sequencer = sequencer
         self._ledger = ledger
@@ -327,22 +338,24 @@ class Desk:
     async def _check_rules(self, request: SignedRequest) -> None:
         """Raise Rejection unless the text is a rule set, and there is an engine that can evaluate it.
 
-        Asked of operators only, whoever else the core refuses: to look through a set costs a tenth of a second.
+        Asked of operators only, whoever else the core refuses: to look a set through costs up to a second of another
+        process, and the loop goes on meanwhile. What moves in that time the core sees when it decides.
         """
         if not is_operator(self._sequencer.view, request.actor):
             await self._news.catch_up()  # what is not checked here must be refused by the core
         if not is_operator(self._sequencer.view, request.actor):
             return
-        if self._sequencer.evaluator is None:
+        if self._sequencer.evaluator is None or self._reviewer is None:
             raise Rejection("rules_unready", f"no engine for rules is installed beside this gateway: {INSTALL}")
-        faults = check(request.text("rules"), self._is_folding).faults
+        schemes = (record for _, record in self._sequencer.view.scan("scheme/"))
+        folding = [scheme.name for scheme in schemes if isinstance(scheme, Scheme) and scheme.is_folding]
+        try:
+            faults = await self._reviewer.review(request.text("rules"), folding)
+        except Unchecked as error:
+            raise Rejection("rules_unchecked", str(error)) from error
         if faults:
             more = f"; and {len(faults) - RULES_FAULTS_MAX} more" if len(faults) > RULES_FAULTS_MAX else ""
-            raise Rejection("rules_invalid", "; ".join(map(str, faults[:RULES_FAULTS_MAX])) + more)
-
-    def _is_folding(self, scheme: str) -> bool:
-        found = scheme_at(self._sequencer.view, scheme)
-        return found is not None and found.is_folding
+            raise Rejection("rules_invalid", "; ".join(faults[:RULES_FAULTS_MAX]) + more)
 
     def _account(self, request: SignedRequest) -> Account | None:
         """Return on whose account a request goes, None for a key that the core would not know: strangers end here, so

@@ -91,6 +91,7 @@ REJECTIONS: Mapping[str, int] = MappingProxyType(
         "key_unready": 409,
         "rules_invalid": 400,
         "rules_unready": 409,
+        "rules_unchecked": 409,
         "token_invalid": 401,
     }
 )

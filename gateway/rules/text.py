@@ -8,7 +8,10 @@ Source: docs/protocol.md 39.2; the tokens are those of Cedar: strings with backs
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from verifier.rules import NESTING_MAX, OPERATORS_MAX, operators_in
@@ -78,11 +81,21 @@ def misplaced(text: str) -> Misplaced | None:
 
 def line_of(statement: Statement, word: str) -> int:
     """Return the line where a word or sign first stands in a policy, and where the policy begins when it does not."""
-    for at, token in _tokens(statement.text):
+    first = statement.text.find(word)
+    if first < 0:
+        return statement.line
+    tokens = _lexed(statement.text)
+    for at, token in islice(tokens, bisect_left(tokens, (first - 1,)), None):  # one before: the quote of a text
         is_there = token == word or (token[0] == '"' and token[1:-1] == word)
         if is_there or (not word.isalnum() and word and statement.text.startswith(word, at) and token[:2] != "//"):
             return statement.line + _line(statement.text, at) - 1
     return statement.line
+
+
+@lru_cache(maxsize=1)
+def _lexed(text: str) -> tuple[tuple[int, str], ...]:
+    """Return the tokens of the policy that is looked at: a thousand faults in one ask for them a thousand times."""
+    return tuple(_tokens(text))
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str]]:

@@ -168,6 +168,8 @@ _TABLE: tuple[Row, ...] = (
     Row("rules_invalid", 400, "The text is no rule set", "Mend what the detail names: tallystick rules check FILE"),
     Row("rules_unready", 409, "The gateway has no engine for rules",
         "Install the extra `rules` beside it and start it again, then send the same request again.", SAME),
+    Row("rules_unchecked", 409, "The text could not be looked through",
+        "Make it smaller, or send the same request again when the gateway's machine has less to do.", SAME),
     # Who may read.
     Row("reader_unknown", 403, "This key reads nothing here", "Ask the operator for `tallystick agent add`."),
     Row("reader_limited", 403, "This key does not read this",

@@ -75,6 +75,7 @@ RULES = (
     # Rules are checked where they are written, without a gateway, and the engine is imported nowhere else of ours.
     rule("gateway.rules", 1, "cedarpy", also=("gateway.rules",)),
     rule("gateway.rules.engine", 4, also=("gateway.rules",)),
+    rule("gateway.rules.apart", 4, also=("gateway.rules",)),
     # Receipts for other tools: nothing of the gateway, and the one package that speaks CBOR.
     rule("gateway.adapters", 1, "cbor2", also=("keys", "gateway.adapters")),
     # Who watches a gateway runs none: a witness is made of the verifier and the keys.

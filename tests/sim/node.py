@@ -7,7 +7,7 @@ calls in the same order, in virtual time, and when it is killed a call that is u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.witness import Pace, Witnessing
 from gateway.ledger.witness_start import check_clock, check_sightings, look_around
 from gateway.news import News
+from gateway.rules.check import check
 from gateway.rules.engine import open_engine
 from gateway.service import Answered, Desk, Limiter
 from gateway.web.limits import Buckets
@@ -84,6 +85,13 @@ class Shaky:
         return self._says(rule_set, question)
 
 
+class Reviewer:
+    """Looks rules through at once: what another process does has no place in simulated time."""
+
+    async def review(self, text: str, folding: Collection[str]) -> list[str]:
+        return list(map(str, check(text, folding.__contains__).faults))
+
+
 class Process:
     """One gateway process. It serves from `start` until `kill`, a Fatal, or `stop`."""
 
@@ -119,7 +127,7 @@ class Process:
         self.since_ms = self.ready_ms = simulation.loop.now_ms
         room = simulation.room(self.signer)
         news = News(self.sequencer, is_shared=self.store.is_shared)
-        self.desk = Desk(self.sequencer, simulation.ledger, self._limiter(), None, room, news)
+        self.desk = Desk(self.sequencer, simulation.ledger, self._limiter(), None, room, news, Reviewer())
         self._start: asyncio.Task[None] | None = None
         simulation.processes.append(self)
 

@@ -13,6 +13,8 @@ from gateway.client.approval import Act, approve
 from gateway.client.delegation import delegate
 from gateway.core.intake import REJECTIONS
 from gateway.core.refusal import TABLE
+from gateway.rules.apart import Apart
+from gateway.rules.engine import Engine
 from gateway.web.problem import ACCEPT_SIGNATURE, ROWS
 from keys.files import load_key
 from keys.rotation import signed_statement
@@ -92,6 +94,13 @@ def without_engine(world: World) -> World:
     return world
 
 
+def with_a_slow_reviewer(world: World) -> World:
+    """A gateway that has no time to look a rule set through."""
+    desk = world.gateway.house.desk
+    desk._reviewer = Apart(Engine("cedar/x"), seconds=0.0)
+    return world
+
+
 def weak_key(world: World, key: SigningKey) -> Message:
     """A key id of small order: the identity, under which some libraries accept one signature for all messages."""
     message = acquire(world, key)
@@ -148,6 +157,7 @@ BENT: dict[str, Bend] = {
     "key_unready": lambda w, k: w.signed(w.operator, "key.announce", statement=stated(w, SigningKey.generate())),
     "rules_invalid": lambda w, k: load_rules(w, "permit(principal, action, resource);"),
     "rules_unready": lambda w, k: load_rules(without_engine(w), RULES),
+    "rules_unchecked": lambda w, k: load_rules(with_a_slow_reviewer(w), RULES),
     "token_invalid": lambda w, k: Message(
         "POST",
         acquire(w, k).target,
@@ -169,7 +179,7 @@ def test_only_what_may_be_accepted_later_as_it_is_may_be_sent_again() -> None:
     assert {code for code, row in ROWS.items() if row.retry == "same_request"} == {
         "body_incomplete", "body_too_slow", "rate_limited", "busy", "draining", "timed_out", "recovering",
         "ledger_damaged", "internal_error", "key_unready",
-        "rules_unready", "store_unreachable", "store_stalled", "store_unfit", "outcome_unknown",
+        "rules_unready", "rules_unchecked", "store_unreachable", "store_stalled", "store_unfit", "outcome_unknown",
     }  # fmt: skip
     assert {code for code, row in ROWS.items() if row.retry == "new_request"} == {"outside_window"}
     assert all(ROWS[row.name].retry == row.retry for row in TABLE if row.name in ROWS)

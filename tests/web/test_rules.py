@@ -1,5 +1,8 @@
 """Rules at a running gateway: loaded, in force, in the shadow, wrong, and without what evaluates them."""
 
+import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from pathlib import Path
@@ -9,10 +12,11 @@ import cedarpy
 import pytest
 from prometheus_client import generate_latest
 
-from gateway import ruleroom, service
+from gateway import ruleroom
 from gateway.app import running
 from gateway.errors import StartError
-from gateway.rules.check import Checked, check
+from gateway.rules import apart, engine
+from gateway.rules.check import check
 from gateway.rules.engine import Engine
 from gateway.rules.starter import starter_rules
 from tests.rules.questions import ALL, policy
@@ -25,6 +29,12 @@ from tests.web.world import Reply, World, make, world
 RULES = "/api/v1/acp/rules"
 VERSION = version("cedarpy")
 SHADOW = policy("forbid", name="none")
+WAITING = """
+import sys
+open(sys.argv[1], "w").close()
+open(sys.argv[2]).close()
+print('{"faults": []}')
+"""
 
 
 @pytest.fixture
@@ -136,16 +146,46 @@ async def test_nobody_but_an_operator_has_a_text_looked_through(place: World, mo
     await place.agent("a")
     looked: list[str] = []
 
-    def look(text: str, *_: Any) -> Checked:
-        looked.append(text)
-        return Checked((), ())
+    class Reviewer:
+        async def review(self, text: str, _: object) -> list[str]:
+            looked.append(text)
+            return []
 
-    monkeypatch.setattr(service, "check", look)
+    monkeypatch.setattr(place.gateway.house.desk, "_reviewer", Reviewer())
     told = {"rules": "no rule set", "rulesMode": "enforce", "rulesVersion": 1}
     assert (await place.ask("a", "rules.load", **told)).json["error"] == "operator_required"
     assert looked == []
     assert (await place.ask("op", "rules.load", **told)).status == 500, "and the core looks for itself"
     assert looked == ["no rule set"]
+
+
+async def test_who_renews_does_not_wait_for_a_set_that_is_looked_through(
+    place: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The process that looks it through has begun and does not end; and the loop itself looks through none."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    os.mkfifo(begun)
+    os.mkfifo(go)
+    monkeypatch.setattr(apart, "_COMMAND", (sys.executable, "-c", WAITING, str(begun), str(go)))
+    monkeypatch.setattr(engine, "check", None)
+    lease = await held(place)
+    loading = asyncio.create_task(load(place, ALL))
+    await asyncio.to_thread(begun.read_bytes)
+    assert (await place.ask("a", "lease.renew", leaseId=lease["leaseId"])).status == 200
+    assert not loading.done()
+    await asyncio.to_thread(go.write_bytes, b"")
+    assert (await loading).status == 200
+
+
+async def test_no_admission_waits_for_a_set_to_be_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was parsed when it was loaded, or when the gateway started."""
+    made = make(tmp_path / "data")
+    async with world(tmp_path / "data", made) as place:
+        await loaded(place, ALL)
+        monkeypatch.setattr(engine, "Rules", None)
+        assert (await admit(place, mode="read")).status == 200
+    async with world(tmp_path / "data", made) as place:
+        assert (await admit(place, mode="read")).status == 200
 
 
 async def test_an_overflow_denies_although_cedar_allows_and_the_next_is_answered(place: World) -> None:
