@@ -230,6 +230,12 @@ def serve(argv: Sequence[str]) -> int:
         help="start although this machine's clock is behind the ledger's, because the ledger's is the wrong one, or is "
         "behind the newest time that a witness signed or more than a day after it",
     )
+    parser.add_argument(
+        "--accept-manner",
+        action="store_true",
+        help="start although other nodes of the ledger have another durability or another cedarpy, because all are to "
+        "have this one's; they decide nothing until they are started anew with the same",
+    )
     parser.add_argument("--origin", default=DEFAULT_DEV_ORIGIN, help=f"with --dev: its name ({DEFAULT_DEV_ORIGIN})")
     _add_opening(parser)
     arguments = parser.parse_args(argv)
@@ -250,6 +256,7 @@ def _serve(arguments: argparse.Namespace) -> None:
                 folder,
                 settings,
                 is_clock_accepted=arguments.accept_clock,
+                is_manner_accepted=arguments.accept_manner,
                 is_address_told=arguments.listen is not None,
                 on_listening=lambda: _print_joining(made),
             )

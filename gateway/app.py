@@ -142,6 +142,7 @@ async def serve(
     settings: Settings,
     *,
     is_clock_accepted: bool = False,
+    is_manner_accepted: bool = False,
     is_address_told: bool = False,
     on_listening: Callable[[], None] | None = None,
 ) -> None:
@@ -155,7 +156,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with running(folder, settings, is_clock_accepted=is_clock_accepted) as gateway:
+    async with running(
+        folder, settings, is_clock_accepted=is_clock_accepted, is_manner_accepted=is_manner_accepted
+    ) as gateway:
         fields = {"url": gateway.url, "origin": gateway.ledger.origin, "metrics": gateway.metrics_url}
         _log.info("serving", extra={"fields": fields})
         if is_disputed(gateway.house.sequencer):
@@ -204,7 +207,12 @@ def settle() -> None:
 
 @asynccontextmanager
 async def running(
-    folder: Path, settings: Settings, clock: Clocks | None = None, *, is_clock_accepted: bool = False
+    folder: Path,
+    settings: Settings,
+    clock: Clocks | None = None,
+    *,
+    is_clock_accepted: bool = False,
+    is_manner_accepted: bool = False,
 ) -> AsyncIterator[Gateway]:
     """Yield a gateway that answers; leaving the block stops it in order. StartError and StoreOwned before it starts."""
     gc.set_threshold(*GARBAGE_THRESHOLDS)
@@ -212,7 +220,7 @@ async def running(
     drain = Drain()
     check_mark(folder)
     async with AsyncExitStack() as stack:
-        store = open_store(folder, settings, engine_name())
+        store = open_store(folder, settings, engine_name(), is_manner_accepted=is_manner_accepted)
         stack.callback(store.close)
         with reaching(settings), closing(open_reader(folder, settings)) as reader:
             ledger = open_ledger(reader)

@@ -78,14 +78,17 @@ def durability_of(settings: Settings) -> str:
     return settings.durability if settings.store else SqliteStore.durability
 
 
-def open_store(folder: Path, settings: Settings, engine: str | None = None) -> Store:
-    """Take the ledger of a data directory, to decide in it. `engine` names what evaluates rules here, if anything does.
+def open_store(
+    folder: Path, settings: Settings, engine: str | None = None, *, is_manner_accepted: bool = False
+) -> Store:
+    """Take the ledger of a data directory, to decide in it. `engine` names what evaluates rules here, if anything does;
+    `is_manner_accepted` lets the start change that, and the durability, under other nodes.
 
     StartError: it can't be, and the text says what to look at. StoreOwned: another gateway has it.
     """
     if not settings.store:
         return SqliteStore(folder / LEDGER_FILE)
-    return _postgres(settings, origin_of(folder), engine)
+    return _postgres(settings, origin_of(folder), engine, is_manner_accepted=is_manner_accepted)
 
 
 def open_reader(
@@ -111,13 +114,14 @@ def create_store(folder: Path, settings: Settings, origin: str) -> Store:
     return _postgres(settings, origin, None)
 
 
-def _postgres(settings: Settings, origin: str, engine: str | None) -> Store:
+def _postgres(settings: Settings, origin: str, engine: str | None, *, is_manner_accepted: bool = False) -> Store:
     store: Store = _ours("postgres").PostgresStore(
         settings.store,
         origin,
         durability=settings.durability,
         manner=f"{settings.durability} {engine or 'none'}",
         node=f"{gethostname()}:{settings.listen_port}",
+        is_manner_accepted=is_manner_accepted,
     )
     return store
 

@@ -1,6 +1,7 @@
 """The engine for several gateways on one ledger: PostgreSQL 15 or newer, every node writes.
 
-    PostgresStore(url, origin, *, durability="local"|"replicated", manner="<durability> <rule engine or none>", node=ID)
+    PostgresStore(url, origin, *, durability="local"|"replicated", manner="<durability> <rule engine or none>", node=ID,
+        is_manner_accepted=False)
     PostgresReader(url, origin)      gateway/store/postgres_reader.py
     create(url, origin)              makes room for a ledger (`tallystick init`), and the schema if there is none
 
@@ -13,7 +14,9 @@ Nothing connects before its first call. House rules of this file:
 * Life of an entry: `lock`: BEGIN, `take` (settings, head FOR UPDATE, clock, records) → `commit`: `append`, COMMIT; two
   round trips in all. The hint for other nodes is a transaction of its own behind the COMMIT: a NOTIFY inside would keep
   all ledgers of the server in one line while it waits for the stand-by.
-* The ledger's nodes state one durability and one rule engine, for an auditor knows one of each since the last start.
+* The ledger's nodes state one durability and one rule engine, their manner, for an auditor knows one of each since the
+  last start. A start changes it under no live node, unless an operator said so: looked at before it writes anything,
+  and again under the head before its first batch.
 
 Source: docs/architecture.md, store; gateway/store/contract.py.
 """
@@ -49,10 +52,15 @@ class PostgresStore(Session):
 
     is_shared = True
 
-    def __init__(self, url: str, origin: str, *, durability: str, manner: str, node: str = "") -> None:
-        """Remember where the ledger is; `load` connects. Fatal: the URL is none of ours. `node` names this node's own
-        barrier; two nodes of one name only wait for one another."""
-        super().__init__(url, origin, durability=durability, manner=manner, node=node)
+    def __init__(
+        self, url: str, origin: str, *, durability: str, manner: str, node: str = "", is_manner_accepted: bool = False
+    ) -> None:
+        """Remember where the ledger is; `load` connects. Fatal: the URL is none of ours. `node` names this node; two of
+        one name are one that was started anew. `is_manner_accepted` is an operator's word that its first start may
+        change the manner of all."""
+        super().__init__(
+            url, origin, durability=durability, manner=manner, node=node, is_manner_accepted=is_manner_accepted
+        )
         self._listener: Listener | None = None
         self._is_opening = False  # from `load` to the first batch, which may change the manner
         self._fence = 0
@@ -69,7 +77,7 @@ class PostgresStore(Session):
             self._greet(link)
         try:
             if self._unfit is None:  # else it is only read, and what is shown was signed after a clean commit
-                self._barrier(link, is_start=True)
+                self._announce(link)
         except Unknown as error:
             self._drop()
             raise Busy("outcome_unknown") from error
@@ -131,6 +139,8 @@ class PostgresStore(Session):
                 f'this node writes "{self._manner}", the last start on this ledger said "{manner}" (durability and'
                 " rules): give all nodes of the ledger the same"
             )
+        if self._is_opening:
+            self._check_manner(link)
         found = [dict(zip(row[at] or (), row[at + 1] or (), strict=True)) for at in (10, 12)]
         return head if head.size else None, Locked(found[0], found[1], (), wall_ms)
 
@@ -172,7 +182,7 @@ class PostgresStore(Session):
         )  # fmt: skip
         hint = Statement("SELECT pg_notify(%b, %b)", (channel_of(self._ledger), str(batch.head.size)))
         self._commit(link, *begin, write, hint=hint)
-        self._is_opening = False
+        self._is_opening = self._is_manner_accepted = False
 
     # -- what others wrote, and what became of a batch -----------------------------------------------------------------
 
@@ -235,9 +245,11 @@ class PostgresStore(Session):
         at = len(work) - 1
         work.append(text.keep_signed(self._ledger, upkeep.signed))
         work.append(text.prune(self._ledger, JOURNAL_BATCHES))
-        work.append(text.barrier(self._ledger, self._node, self._manner))
         if upkeep.is_closing:
             work.append(Statement("UPDATE tallystick.head SET is_clean = true WHERE ledger = %s", (self._ledger,)))
+            work.append(text.leave(self._ledger, self._node))
+        else:
+            work.append(text.barrier(self._ledger, self._node, self._manner))
         forgotten: int = self._commit(link, *work)[at][0][0]
         return forgotten
 

@@ -22,11 +22,14 @@ from gateway.store.postgres_schema import check_version, ledger_of
 class Session(Reads):
     """The connection of a store, and what is known on it."""
 
-    def __init__(self, url: str, origin: str, *, durability: str, manner: str, node: str) -> None:
+    def __init__(
+        self, url: str, origin: str, *, durability: str, manner: str, node: str, is_manner_accepted: bool
+    ) -> None:
         parameters_of(url)
         self.durability = durability
         self._url, self._origin, self._manner = url, origin, manner
         self._node = node or socket.gethostname()
+        self._is_manner_accepted = is_manner_accepted
         self._link: Link | None = None
         self._name = ""  # of the session, which no other has
         self._is_loaded = False
@@ -79,9 +82,29 @@ class Session(Reads):
         self._is_loaded = False
         raise HeadMoved("the server may be written again; load again")
 
-    def _barrier(self, link: Link, *, is_start: bool = False) -> None:
+    def _barrier(self, link: Link) -> None:
         """Commit something small: what was seen on this connection is as durable as a batch then."""
-        self._commit(link, plain(BEGIN), text.barrier(self._ledger, self._node, self._manner, is_start=is_start))
+        self._commit(link, plain(BEGIN), text.barrier(self._ledger, self._node, self._manner))
+
+    def _announce(self, link: Link) -> None:
+        """Commit a barrier that tells other nodes of this start. Unfit when the start would make live ones unfit; then
+        nothing was written."""
+        link.run(plain(BEGIN), text.starting(self._ledger))
+        self._check_manner(link)
+        self._commit(link, text.barrier(self._ledger, self._node, self._manner, is_start=True))
+
+    def _check_manner(self, link: Link) -> None:
+        """Unfit when a start would change the manner of a ledger under live nodes, and no operator wants that."""
+        rows = [] if self._is_manner_accepted else link.run(text.others(self._ledger, self._node, self._manner))[0]
+        if not rows:
+            return
+        self._end()
+        others = "; ".join(f'{name} writes "{manner}" and was heard of {age_s} s ago' for name, manner, age_s in rows)
+        raise Unfit(
+            f'a start of this node would make others unfit: it writes "{self._manner}" (durability and rules), but'
+            f" {others}. Give it the same settings and the same cedarpy, or stop the others first, or, if all are to"
+            " change, start it once with --accept-manner"
+        )
 
     def _commit(self, link: Link, *statements: Statement, hint: Statement | None = None) -> list[list[tuple[Any, ...]]]:
         """Commit. Unknown, too, when the server stopped to demand stand-bys meanwhile, which ends all waits for one."""

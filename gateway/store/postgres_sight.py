@@ -12,5 +12,5 @@ class PostgresSight(PostgresStore):
     def _greet(self, link: Link) -> None:
         """What settings would break is told by the rest of the check."""
 
-    def _barrier(self, link: Link, *, is_start: bool = False) -> None:
+    def _announce(self, link: Link) -> None:
         """What is seen may not be replicated yet; who looks is told so by the next look."""

@@ -20,6 +20,7 @@ from gateway.store.recent import decode_changes, encode_changes
 
 NO_HEAD = StoredHead(0, b"", b"", 0, 0, "")
 _NEVER = -1  # due
+LIVE_MS = 10_000  # since its last word, which a node says once a second
 _TAKE: LiteralString = "SELECT * FROM tallystick.take(%b::integer, %b, %b, %b::text[], %b::bigint[])"
 _APPEND: LiteralString = (
     "SELECT tallystick.append(%b::integer, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b::bytea[], %b,"
@@ -60,6 +61,17 @@ INSERT INTO tallystick.node AS n
     started_ms = CASE WHEN %b THEN excluded.started_ms ELSE n.started_ms END,
     seen_ms = excluded.seen_ms, barrier = n.barrier + 1
 """
+_LEAVE: LiteralString = "DELETE FROM tallystick.node WHERE ledger = %b AND node = %b"
+# Held by who starts, so that of two that start at once the second one sees the first. Writers never take it.
+_STARTING: LiteralString = "SELECT FROM tallystick.ledger WHERE id = %b FOR NO KEY UPDATE"
+# Whom a start would make unfit: it would change the manner in force, and these live by another one than it.
+_OTHERS: LiteralString = """
+SELECT n.node, n.manner, greatest(0, (now.ms - n.seen_ms) / 1000)
+FROM tallystick.node n JOIN tallystick.head h USING (ledger),
+    (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS now (ms)
+WHERE n.ledger = %b AND h.size > 0 AND h.manner <> %b AND n.manner <> %b AND n.node <> %b AND n.seen_ms > now.ms - %b
+ORDER BY n.node
+"""
 # Why a commit that just returned may be on this server alone. A session reads its settings anew between statements.
 UNDEMANDED = Statement(
     "SELECT CASE WHEN names = '' OR position('*' IN names) > 0 THEN"
@@ -97,6 +109,20 @@ def since(ledger: int, size: int, count_max: int) -> Statement:
 def barrier(ledger: int, node: str, manner: str, *, is_start: bool = False) -> Statement:
     """Return what a node writes of itself: the smallest thing that has to be committed."""
     return Statement(_NODE, (Int8(ledger), node, manner, _version(), is_start))
+
+
+def leave(ledger: int, node: str) -> Statement:
+    """Return what a node that stops writes of itself: it is no live one from then on."""
+    return Statement(_LEAVE, (Int8(ledger), node))
+
+
+def starting(ledger: int) -> Statement:
+    return Statement(_STARTING, (Int8(ledger),))
+
+
+def others(ledger: int, node: str, manner: str) -> Statement:
+    """Return the query for live nodes that such a start would make unfit: node, manner, seconds since its last word."""
+    return Statement(_OTHERS, (Int8(ledger), manner, manner, node, Int8(LIVE_MS)))
 
 
 def append(

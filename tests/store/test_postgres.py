@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,9 +16,10 @@ from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
 from gateway.store import postgres
 from gateway.store.contract import StoredHead, Upkeep
 from gateway.store.postgres import PostgresStore, create
-from gateway.store.postgres_link import Link
+from gateway.store.postgres_link import Link, Statement
 from gateway.store.postgres_reader import PostgresReader
 from gateway.store.postgres_schema import migrate, scripts
+from gateway.store.postgres_text import LIVE_MS
 from tests.pg.conftest import database_url
 from tests.pg.server import shared_server
 from tests.store.exercise import Writer, records, signatures
@@ -204,21 +207,143 @@ def restarted(writer: Writer, epoch: int) -> StoredHead:
     return replace(batch.head, epoch=epoch)
 
 
-def test_a_node_of_another_manner_is_unfit_until_it_starts_anew(engine: Postgres, store: PostgresStore) -> None:
-    writer = Writer()
-    writer.write(store, 1)
-    other = engine.store(manner="local cedar")
-    other.load()
-    with pytest.raises(Unfit, match=r'writes "local cedar".* said "local none"'):
-        other.commit(writer.batch(1), writer.head)
-    other.load()
-    batch = replace(writer.batch(1), head=restarted(writer, 2))
-    other.lock(writer.head, [], [])
-    other.commit(batch, writer.head)
+def start(store: PostgresStore, writer: Writer, epoch: int) -> None:
+    """Open the ledger and write the batch of a start, as a sequencer does."""
+    store.load()
+    store.lock(writer.head, [], [])
+    batch = replace(writer.batch(1), head=restarted(writer, epoch))
+    store.commit(batch, writer.head)
     writer.take(batch)
+
+
+def silence(engine: Postgres, node: str, ms: int = LIVE_MS + 1) -> None:
+    """Let it be that long since a node was heard of."""
+    engine.sql("UPDATE tallystick.node SET seen_ms = seen_ms - %s WHERE node = %s", ms, node)
+
+
+def rows_of(engine: Postgres) -> list[tuple[object, ...]]:
+    return engine.sql("SELECT node, n.manner, h.manner, size FROM tallystick.head h, tallystick.node n ORDER BY node")
+
+
+@pytest.fixture
+def right(engine: Postgres) -> Iterator[tuple[PostgresStore, Writer]]:
+    """A node that writes "local none", and what it wrote."""
+    store, writer = engine.store(node="right"), Writer()
+    store.load()
+    writer.write(store, 1)
+    yield store, writer
+    store.close()
+
+
+def test_a_start_of_another_manner_beside_a_live_node_is_refused_before_it_writes_anything(
+    engine: Postgres, right: tuple[PostgresStore, Writer]
+) -> None:
+    store, writer = right
+    other, before = engine.store(node="wrong", manner="local cedar"), rows_of(engine)
+    for _ in range(2):
+        with pytest.raises(Unfit) as refused:
+            other.load()
+        told = str(refused.value)
+        assert 'it writes "local cedar"' in told and re.search(r'right writes "local none".* heard of [01] s ago', told)
+        assert "same settings" in told and "stop the others first" in told and "--accept-manner" in told
+    assert rows_of(engine) == before == [("right", "local none", "local none", 1)]
+    writer.write(store, 1)
+    silence(engine, "right", LIVE_MS - 2_000)
+    with pytest.raises(Unfit, match=r"heard of [89] s ago"):
+        other.load()
+    silence(engine, "right", 2_001)
+    start(other, writer, 2)
     with pytest.raises(Unfit, match=r'writes "local none".* said "local cedar"'):
         store.lock(writer.head, [], [])
-    other.lock(writer.head, [], [])
+    other.close()
+
+
+def test_a_node_may_start_anew_with_another_manner_itself(
+    engine: Postgres, right: tuple[PostgresStore, Writer]
+) -> None:
+    again = engine.store(node="right", manner="local cedar")
+    start(again, right[1], 2)
+    assert rows_of(engine) == [("right", "local cedar", "local cedar", 2)]
+    again.close()
+
+
+def test_a_node_that_stopped_in_order_is_no_live_one(engine: Postgres, right: tuple[PostgresStore, Writer]) -> None:
+    right[0].keep(Upkeep(is_closing=True))
+    other = engine.store(node="other", manner="local cedar")
+    start(other, right[1], 2)
+    assert rows_of(engine) == [("other", "local cedar", "local cedar", 2)]
+    other.close()
+
+
+def test_an_operator_changes_the_manner_of_all_nodes_by_one_start_and_no_more_than_that(
+    engine: Postgres, right: tuple[PostgresStore, Writer]
+) -> None:
+    """A rolling upgrade: the first node says so, those that come after it need not."""
+    store, writer = right
+    first = PostgresStore(
+        engine.url, ORIGIN, durability="local", manner="local cedar", node="first", is_manner_accepted=True
+    )
+    start(first, writer, 2)
+    with pytest.raises(Unfit, match=r'writes "local none".* said "local cedar"'):
+        store.lock(writer.head, [], [])
+    second = engine.store(node="second", manner="local cedar")
+    start(second, writer, 3)
+    with pytest.raises(Unfit, match=r'first writes "local cedar".*; second writes "local cedar"'):
+        store.load()  # a node that is read anew has no say either
+    back = PostgresStore(engine.url, ORIGIN, durability="local", manner="local none", node="b", is_manner_accepted=True)
+    start(back, writer, 4)
+    with pytest.raises(Unfit, match='b writes "local none"'):
+        first.load()
+    for one in (first, second, back):
+        one.close()
+
+
+def test_of_two_that_start_at_once_the_second_one_sees_the_first(
+    engine: Postgres, right: tuple[PostgresStore, Writer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence(engine, "right")
+    first, second = (engine.store(node=f"n{number}", manner=f"local {number}") for number in (1, 2))
+    commit, outcome = first._commit, []
+
+    def load() -> None:
+        try:
+            second.load()
+            outcome.append("opened")
+        except Unfit as unfit:
+            outcome.append(str(unfit))
+
+    thread = threading.Thread(target=load)
+
+    def overtaken(link: Link, *statements: Statement) -> Any:
+        """Let the other one start while this one has looked and not yet committed."""
+        thread.start()
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        while thread.is_alive() and not engine.sql(waiting):
+            time.sleep(0.01)
+        return commit(link, *statements)
+
+    monkeypatch.setattr(first, "_commit", overtaken)
+    first.load()
+    thread.join(30)
+    assert len(outcome) == 1 and 'n1 writes "local 1"' in outcome[0]
+    first.close()
+    second.close()
+
+
+def test_a_start_that_took_so_long_that_another_manner_came_in_force_writes_nothing(
+    engine: Postgres, right: tuple[PostgresStore, Writer]
+) -> None:
+    silence(engine, "right")
+    slow, other, writer = engine.store(node="slow", manner="local slow"), engine.store(node="other"), right[1]
+    slow.load()
+    start(other, writer, 2)
+    for _ in range(2):
+        with pytest.raises(Unfit, match='other writes "local none"'):
+            slow.lock(writer.head, [], [])
+    assert rows_of(engine)[0] == ("other", "local none", "local none", 2)
+    silence(engine, "other")
+    slow.lock(writer.head, [], [])
+    slow.close()
     other.close()
 
 
@@ -471,7 +596,7 @@ def test_the_clock_is_the_databases_and_read_after_the_head_was_taken(engine: Po
 
 
 def test_each_node_has_a_row_with_its_manner(engine: Postgres, store: PostgresStore) -> None:
-    other = engine.store(node="other", manner="local cedar")
+    other = engine.store(node="other", manner="local cedar")  # of no live one is it the manner yet: it has no entries
     other.load()
     other.confirm()
     rows = engine.sql("SELECT node, manner, started_ms <= seen_ms, barrier FROM tallystick.node ORDER BY barrier")

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.__main__ import COMMANDS, main
 from gateway.client.profile import open_profile
-from gateway.config import load_settings
+from gateway.config import Settings, load_settings
 from gateway.export import await_signed, extent_of
 from gateway.store.sqlite import Reader
 from gateway.stores import open_reader
@@ -42,6 +42,22 @@ def init(folder: Path, *options: str) -> int:
 def entry_zero(folder: Path) -> bytes:
     with closing(Reader(folder / "ledger.sqlite3")) as reader:
         return reader.entries(0, 1)[0].leaf
+
+
+@pytest.mark.parametrize("name", ["clock", "manner"])
+def test_what_an_operator_accepts_is_said_for_one_start(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted: list[dict[str, object]] = []
+
+    async def serve(folder: Path, settings: Settings, **how: object) -> None:
+        accepted.append({word: how[f"is_{word}_accepted"] for word in ("clock", "manner")})
+
+    monkeypatch.setattr("gateway.administration.serve_until_stopped", serve)
+    assert init(tmp_path / "data") == 0
+    for options in ([f"--accept-{name}"], []):
+        assert main(["serve", "--data", str(tmp_path / "data"), *options]) == 0
+    assert accepted == [{"clock": name == "clock", "manner": name == "manner"}, {"clock": False, "manner": False}]
 
 
 def test_init_makes_everything_and_tells_what_to_move_and_what_to_do(

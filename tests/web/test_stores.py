@@ -19,7 +19,7 @@ import pytest
 from gateway.__main__ import main
 from gateway.client.exits import DONE, REFUSED
 from gateway.config import SETTINGS_FILE, load_settings
-from gateway.errors import Fatal, StartError
+from gateway.errors import Fatal, StartError, Unfit
 from gateway.key_commands import rotate
 from gateway.node_commands import copy_node
 from gateway.store.contract import Loaded
@@ -237,6 +237,35 @@ async def test_settings_that_break_the_promise_stop_decisions_and_nothing_else(
 
 
 # -- several nodes -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_with_another_engine_for_rules_does_not_start_beside_the_right_ones_unless_it_is_told_to(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade of the engine, node by node: the first one is told, the others follow."""
+    made = make(tmp_path / "data", store=database_url)
+    for name in ("second", "third"):
+        copy_node(tmp_path / "data", tmp_path / name, load_settings(tmp_path / "data"))
+        shutil.copytree(tmp_path / "data" / "operator", tmp_path / name / "operator")
+    async with world(tmp_path / "data", made, self_audit=False) as old:
+        await old.agent("a")
+        size = old.gateway.house.sequencer.confirmed.size
+        monkeypatch.setattr("gateway.app.engine_name", lambda: "cedarpy 99")
+        with pytest.raises(Unfit, match=r'it writes "local cedarpy 99".*:0 writes "local .*--accept-manner'):
+            async with world(tmp_path / "second", made, listen_port=free_port()):
+                pass
+        assert (await old.acquire("a", "lock:x")).status == 200
+        assert len(old.types()) == size + 1, "nothing else was written"
+        async with world(
+            tmp_path / "second", made, listen_port=free_port(), is_manner_accepted=True, self_audit=False
+        ) as new:
+            new.agents = old.agents
+            assert (await new.acquire("a", "lock:y")).status == 200
+            check_problem(await old.acquire("a", "lock:z"), "store_unfit", 503)
+            async with world(tmp_path / "third", made, listen_port=free_port(), self_audit=False) as more:
+                more.agents = old.agents
+                assert (await more.acquire("a", "lock:z")).status == 200
+                new.audit()
 
 
 async def test_who_was_enrolled_at_one_node_acts_and_reads_at_the_other_at_once(nodes: tuple[World, World]) -> None:

@@ -292,10 +292,12 @@ def make(
 
 
 @contextlib.asynccontextmanager
-async def world(folder: Path, made: Made, clock: StillClock | None = None, **settings: Any) -> AsyncIterator[World]:
+async def world(
+    folder: Path, made: Made, clock: StillClock | None = None, *, is_manner_accepted: bool = False, **settings: Any
+) -> AsyncIterator[World]:
     """Yield the running gateway of `folder` on a free port; a `clock` is moved by hand."""
     chosen = replace(load_settings(folder), **{"listen_port": 0, "metrics_port": 0, **settings})
     operator = load_key(folder / "operator" / "agent.key")
     keyring = open_keyring(root=made.root_vkey, document=(folder / "public" / "keys.note").read_bytes())
-    async with running(folder, chosen, clock) as gateway:
+    async with running(folder, chosen, clock, is_manner_accepted=is_manner_accepted) as gateway:
         yield World(gateway, made, folder, operator, keyring, clock=clock)

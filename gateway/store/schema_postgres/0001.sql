@@ -76,8 +76,9 @@ CREATE TABLE tallystick.journal (
     PRIMARY KEY (ledger, size)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
--- Who serves a ledger, by the database's clock; a hint for people. A node commits its own row when it wants to know that
--- what it saw is durable: the log is one stream, so whoever has this row's `barrier` has everything before it.
+-- Who serves a ledger, by the database's clock: a start asks whom it would make unfit. A node commits its own row when it
+-- wants to know that what it saw is durable: the log is one stream, so whoever has this row's `barrier` has everything
+-- before it. It takes the row away when it stops in order.
 CREATE TABLE tallystick.node (
     ledger integer NOT NULL,
     node text COLLATE "C" NOT NULL,
