@@ -14,7 +14,7 @@ from pathlib import Path
 from gateway.administration import guarded
 from gateway.app import open_ledger, signer_of
 from gateway.config import DURABILITIES, Settings, load_settings, settings_from
-from gateway.db_copy import MOVED_FILE, copy_ledger, switch
+from gateway.db_copy import MOVED_FILE, copy_ledger, switch, taken
 from gateway.errors import Fatal, StartError
 from gateway.fsck.check import Folder, check_file
 from gateway.ledger.history import open_book
@@ -22,7 +22,7 @@ from gateway.store.postgres_fit import findings, look
 from gateway.store.postgres_link import Link, Lost, place_of
 from gateway.store.postgres_schema import Ledger, ledgers_of, migrate, nodes_of, scripts, version_of
 from gateway.store.postgres_sight import PostgresSight
-from gateway.stores import open_reader, origin_of
+from gateway.stores import open_reader, origin_of, reaching
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,7 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     copy = commands.add_parser(
         "copy",
         help="move a stopped ledger from its file into a database",
-        description="Copy it byte for byte, open it there as a start would, then change the setting `store`.",
+        description="Copy it byte for byte, open it there as a start would, put the file aside, then change the setting"
+        " `store`. If it was stopped, run it again.",
     )
     copy.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory; gateway stopped")
     copy.add_argument("--store", required=True, metavar="URL", help="postgresql://USER@HOST:PORT/DATABASE")
@@ -145,11 +146,12 @@ def _sentence(ledger: Ledger) -> str:
 
 def _open_as_at_start(data: Path, settings: Settings) -> None:
     """Check the end of the ledger, its hot records and their seal, as a start does. Fatal with what is wrong."""
-    with closing(open_reader(data, settings)) as reader:
-        opened = open_ledger(reader)
-        signer = signer_of(data, opened, reader)
-    with closing(PostgresSight(settings.store, opened.origin, durability=settings.durability, manner="")) as store:
-        book = open_book(store, signer, opened.genesis, None)
+    with reaching(settings):
+        with closing(open_reader(data, settings)) as reader:
+            opened = open_ledger(reader)
+            signer = signer_of(data, opened, reader)
+        with closing(PostgresSight(settings.store, opened.origin, durability=settings.durability, manner="")) as store:
+            book = open_book(store, signer, opened.genesis, None)
     print(f"opened    {opened.origin} as a start would: {book.head.size} entries, chain, tree, records and seal fit")
 
 
@@ -164,12 +166,14 @@ def _copy(arguments: argparse.Namespace) -> int:
     checked = settings_from(wanted, "the command line")
     settings = replace(before, store=checked.store, durability=checked.durability)
     origin = origin_of(data)
-    if not check_file(Folder.of(data)).is_sound:  # what is in the database once, nobody takes out again
-        raise Fatal(f"the file is not sound, so nothing was copied; run `tallystick ledger fsck --data {data}`")
-    copied = copy_ledger(data, settings, origin)
-    print(f"copied    {origin}: {copied.entries} entries, {copied.batches} batches, {copied.records} records")
-    _open_as_at_start(data, settings)
-    switch(data, settings)
+    with taken(data) as path:
+        # What is in the database once, nobody takes out again.
+        if not check_file(replace(Folder.of(data), database=path)).is_sound:
+            raise Fatal(f"the file is not sound, so nothing was copied; run `tallystick ledger fsck --data {data}`")
+        copied = copy_ledger(path, settings, origin)
+        print(f"copied    {origin}: {copied.entries} entries, {copied.batches} batches, {copied.records} records")
+        _open_as_at_start(data, settings)
+        switch(data, settings)
     print(
         f"setting   store of {data} leads to {place_of(settings.store)} now; {MOVED_FILE} is a back-up, never serve it"
     )

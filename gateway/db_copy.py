@@ -1,8 +1,14 @@
 """Moves a ledger from its file into a database: entries, batches, signatures and records, byte for byte.
 
-One transaction, so a copy that was stopped left nothing behind. Each batch's tree is computed again from its leaves on
-the way, and the setting that makes gateways use the database is changed last, after the ledger there was opened as a
-start opens it. The file stays, under a name that no gateway opens: two stores that go on are two histories.
+Two stores that go on are two histories, so the file is taken, as a gateway takes it, until all of this is done:
+
+1. One transaction copies; each batch's tree is computed again from its leaves on the way. Stopped, it left nothing.
+2. The ledger there is opened as a start opens it.
+3. The file gets a name that no gateway opens. From here on nothing is served, until
+4. the setting `store` leads to the database.
+
+Whoever is stopped runs it again. After 1 the file may have gone on: what the database lacks is added to what it has.
+After 3 the file is compared, and the setting changed.
 """
 
 from __future__ import annotations
@@ -10,8 +16,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import LiteralString, NamedTuple, TypeVar
@@ -21,20 +28,25 @@ from gateway.errors import Fatal, StartError, Unknown
 from gateway.ledger.tree import EMPTY_EDGE, Growth
 from gateway.store.contract import StoredHead
 from gateway.store.postgres import create
-from gateway.store.postgres_fit import greet
+from gateway.store.postgres_fit import REPLICATED, greet
 from gateway.store.postgres_link import BEGIN, Link, Statement, plain
 from gateway.store.postgres_schema import ledger_of, ledgers_of
+from gateway.store.postgres_text import UNDEMANDED
 from gateway.store.raw import RawBatch, RawFile
-from gateway.store.sqlite import SqliteStore
+from gateway.store.sqlite import MOVED, Reader, own
 from gateway.stores import LEDGER_FILE, reaching
 from keys.files import replace_file, sync_folder
 from verifier.merkle import leaf_hash
 
-MOVED_FILE = f"{LEDGER_FILE}.moved"
+MOVED_FILE = f"{LEDGER_FILE}{MOVED}"
 MANNER = "file none"  # until the first start on the database says what nodes there write
 BATCHES_PER_LOT = 256
 RECORDS_PER_LOT = 4_096
 T = TypeVar("T")
+_PATIENT = (
+    plain("SET LOCAL idle_in_transaction_session_timeout = 0"),
+    plain("SET LOCAL lock_timeout = '15s'"),  # of a copy that was killed, the server notices within a second or two
+)
 _ENTRIES: LiteralString = (
     "INSERT INTO tallystick.entry SELECT %s::integer, %s::bigint + one.at - 1, one.leaf"
     " FROM unnest(%s::bytea[]) WITH ORDINALITY AS one (leaf, at)"
@@ -45,6 +57,7 @@ _BATCHES: LiteralString = (
 )
 _SIGNED: LiteralString = (
     "INSERT INTO tallystick.signed SELECT %s::integer, one.* FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[]) AS one"
+    " ON CONFLICT DO NOTHING"
 )
 _RECORDS: LiteralString = (
     "INSERT INTO tallystick.record SELECT %s::integer, one.* FROM unnest(%s::text[], %s::bytea[], %s::bigint[]) AS one"
@@ -75,27 +88,47 @@ class Copied(NamedTuple):
     records: int
 
 
-def copy_ledger(data: Path, settings: Settings, origin: str) -> Copied:
-    """Copy the stopped ledger of a data directory into the database of `settings`, if it is not there already.
+@contextmanager
+def taken(data: Path) -> Iterator[Path]:
+    """Keep gateways, and other copies, from the ledger of a data directory, and give the path of its file.
 
-    StoreOwned: a gateway runs on it. StartError, Unfit, Fatal: nothing was copied, and why.
+    StoreOwned: one has it.
     """
-    with closing(SqliteStore(data / LEDGER_FILE)), closing(RawFile(data / LEDGER_FILE)) as file, reaching(settings):
+    path, moved = data / LEDGER_FILE, data / MOVED_FILE
+    lock = own(path.resolve())
+    try:
+        yield moved if moved.exists() and not path.exists() else path
+    finally:
+        os.close(lock)
+
+
+def copy_ledger(path: Path, settings: Settings, origin: str) -> Copied:
+    """Let the database of `settings` hold the ledger of a file that is `taken`; what it has of it stays as it is.
+
+    StartError, Unfit, Fatal: nothing was copied, and why.
+    """
+    with closing(RawFile(path)) as file, reaching(settings):
         head = file.head()
         if head is None:
-            raise StartError(f"{data / LEDGER_FILE} has no entry 0; make a new ledger with `tallystick init`")
+            raise StartError(f"{path} has no entry 0; make a new ledger with `tallystick init`")
         with closing(_opened(settings, origin)) as link:
             ledger = ledger_of(link, origin)
-            link.run(plain(BEGIN), plain("SET LOCAL idle_in_transaction_session_timeout = 0"))
+            link.run(plain(BEGIN), *_PATIENT)
             there = StoredHead(*link.rows(_THERE, (ledger,))[0])
-            if there.size == 0:
-                _fill(file, head, link, ledger)
-            elif there != head:
+            if not (there == head or (path.name != MOVED_FILE and _is_beginning(path, there))):
                 raise StartError(
-                    f"the database holds a ledger {origin} that is not this one as it stands here ({there.size} entries"
-                    f" there, {head.size} here). Nothing was changed"
+                    f"the database holds a ledger {origin} that is not this one as it stands here, in {path.name}"
+                    f" ({there.size} entries there, {head.size} here). Nothing was changed"
                 )
-            return Copied(*link.rows(_COUNTS, (ledger,))[0])
+            fault = UNDEMANDED if settings.durability == REPLICATED else None
+            return _fill(file, head, link, ledger, there.size, fault)
+
+
+def _is_beginning(path: Path, there: StoredHead) -> bool:
+    """Say whether what the database holds is how this ledger began, which nobody went on with there."""
+    with closing(Reader(path)) as reader:
+        batch = reader.batch_at(there.size)
+    return there.size == 0 or (batch is not None and batch.root == there.root)
 
 
 def _opened(settings: Settings, origin: str) -> Link:
@@ -116,26 +149,29 @@ def _is_known(link: Link, origin: str) -> bool:
     return bool(has_schema) and any(one.origin == origin for one in ledgers_of(link))
 
 
-def _fill(file: RawFile, head: StoredHead, link: Link, ledger: int) -> None:
-    """Write all of it, compare, and commit."""
+def _fill(file: RawFile, head: StoredHead, link: Link, ledger: int, start: int, fault: Statement | None) -> Copied:
+    """Write what comes after the first `start` entries, and all records; compare, and commit."""
     with file.moment():
-        copied = Copied(head.size, *_copy_history(file, head, link, ledger), _copy_records(file, link, ledger))
+        history = _copy_history(file, head, link, ledger, start)
+        copied = Copied(head.size, *history, _copy_records(file, link, ledger))
         is_clean = bool(file.is_clean())
     found = Copied(*link.rows(_COUNTS, (ledger,))[0])
     if found != copied:
         raise Fatal(f"{found} came into the database, of {copied}; nothing was kept of it")
     try:
-        link.commit(Statement(_HEAD, (*_moved(head), is_clean, MANNER, ledger)))
+        link.commit(Statement(_HEAD, (*_moved(head), is_clean, MANNER, ledger)), fault=fault)
     except Unknown as unknown:
         raise StartError(f"whether the copy was kept could not be found out ({unknown}); run this again") from unknown
+    return copied
 
 
 def _moved(head: StoredHead) -> tuple[object, ...]:
     return head.size, head.root, head.prev_hash, head.time_ms, head.epoch, head.batch_id, head.seal
 
 
-def _copy_history(file: RawFile, head: StoredHead, link: Link, ledger: int) -> tuple[int, int]:
-    """Copy entries, batches and signatures; return how many batches there are, and how many are signed."""
+def _copy_history(file: RawFile, head: StoredHead, link: Link, ledger: int, start: int) -> tuple[int, int]:
+    """Copy batches that end after `start`, and all signatures; return how many batches there are, and how many are
+    signed."""
     edge, count, signed = EMPTY_EDGE, 0, 0
     for lot in lots(file.batches(head.size), BATCHES_PER_LOT):
         first, stop = lot[0].first_seq, lot[-1].size
@@ -148,20 +184,24 @@ def _copy_history(file: RawFile, head: StoredHead, link: Link, ledger: int) -> t
             edge = growth.edge
         if first == 0:
             link.rows("UPDATE tallystick.ledger SET genesis = %s WHERE id = %s", (leaf_hash(leaves[0]), ledger))
-        count, signed = (
-            count + len(lot),
-            signed + _write(link, ledger, lot, [leaves[seq] for seq in range(first, stop)]),
-        )
+        _write(link, ledger, [batch for batch in lot if batch.size > start], leaves)
+        count, signed = count + len(lot), signed + _sign(link, ledger, lot)
     if (edge.size, edge.root) != (head.size, head.root):
         raise _damaged("the head is not that of the last batch")
     return count, signed
 
 
-def _write(link: Link, ledger: int, lot: Sequence[RawBatch], leaves: Sequence[bytes]) -> int:
-    """Write some batches with all that belongs to them; return how many are signed."""
+def _write(link: Link, ledger: int, lot: Sequence[RawBatch], leaves: Mapping[int, bytes]) -> None:
+    """Write some batches with their entries."""
+    if lot:
+        first = lot[0].first_seq
+        link.rows(_ENTRIES, (ledger, first, [leaves[seq] for seq in range(first, lot[-1].size)]))
+        link.rows(_BATCHES, (ledger, *map(list, zip(*(batch[:7] for batch in lot), strict=True))))
+
+
+def _sign(link: Link, ledger: int, lot: Sequence[RawBatch]) -> int:
+    """Write what was signed of some batches, unless it is there; return how many are signed."""
     signed = [batch for batch in lot if batch.note is not None]
-    link.rows(_ENTRIES, (ledger, lot[0].first_seq, list(leaves)))
-    link.rows(_BATCHES, (ledger, *map(list, zip(*(batch[:7] for batch in lot), strict=True))))
     columns = [one.size for one in signed], [one.note for one in signed], [one.signatures for one in signed]
     link.rows(_SIGNED, (ledger, *columns))
     return len(signed)
@@ -169,6 +209,7 @@ def _write(link: Link, ledger: int, lot: Sequence[RawBatch], leaves: Sequence[by
 
 def _copy_records(file: RawFile, link: Link, ledger: int) -> int:
     count = 0
+    link.rows("DELETE FROM tallystick.record WHERE ledger = %s", (ledger,))
     for lot in lots(file.records(), RECORDS_PER_LOT):
         columns = ([one.key for one in lot], [one.value for one in lot], [one.due_ms for one in lot])
         link.rows(_RECORDS, (ledger, *columns))
@@ -188,15 +229,23 @@ def lots(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def switch(data: Path, settings: Settings) -> None:
-    """Let gateways of the data directory use the database from their next start, and the file never again."""
+    """Let nobody open the file any more, then let gateways of the data directory use the database."""
+    if (data / LEDGER_FILE).exists():
+        _put_aside(data)
     path = data / SETTINGS_FILE
     values = json.loads(path.read_bytes())
     values |= {"store": settings.store, "durability": settings.durability}
     mode = path.stat().st_mode & 0o777
     replace_file(path, (json.dumps(values, indent=2) + "\n").encode())
     path.chmod(mode)
-    for end in ("-wal", "-shm", ""):
-        beside = data / f"{LEDGER_FILE}{end}"
-        if beside.exists():
-            os.replace(beside, data / f"{MOVED_FILE}{end}")
+
+
+def _put_aside(data: Path) -> None:
+    """Give the file its last name, when it holds all that SQLite kept in the log beside it. StartError: it is read."""
+    path = data / LEDGER_FILE
+    with closing(sqlite3.connect(path)) as db:
+        is_read: int = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    if is_read:
+        raise StartError(f"{path} is being read by another program; end that, and run this again")
+    os.replace(path, data / MOVED_FILE)
     sync_folder(data)

@@ -10,7 +10,7 @@ import secrets
 from importlib.resources import files
 from typing import NamedTuple, cast
 
-from gateway.errors import Fatal
+from gateway.errors import Fatal, StartError, Unknown
 from gateway.store.postgres_fit import greet
 from gateway.store.postgres_link import BEGIN, MIGRATE, Link, Statement, plain
 
@@ -83,7 +83,7 @@ def migrate(link: Link) -> tuple[int, int]:
     for script in known[before:]:
         link.script(script)
     link.run(Statement("UPDATE tallystick.schema_version SET number = %s", (len(known),), False))
-    link.commit()
+    _commit(link)
     return before, len(known)
 
 
@@ -145,4 +145,14 @@ def add_ledger(link: Link, origin: str) -> None:
     if size[0][0]:
         link.roll_back()
         raise Fatal(f"the database holds a ledger {origin} already; choose another origin or another database")
-    link.commit()
+    _commit(link)
+
+
+def _commit(link: Link) -> None:
+    """Commit what does no harm when it is done twice. StartError when nobody knows whether it was kept."""
+    try:
+        link.commit()
+    except Unknown as unknown:
+        raise StartError(
+            f"whether the database kept what was made there could not be found out ({unknown}); run this again"
+        ) from unknown

@@ -16,10 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.errors import Fatal
 from gateway.store.contract import SIGNATURE_BYTES, SignedBatch, StoredHead
 from gateway.store.recent import decode_changes
-from gateway.store.sqlite import own
+from gateway.store.sqlite import missing, own
 
 BATCHES_PER_READ = 64
 FAULTS_MAX = 20  # of SQLite's own check: one sentence each, and the first says enough
@@ -52,7 +51,7 @@ class RawFile:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise Fatal(f"there is no ledger at {path}; `tallystick init` makes one")
+            raise missing(path)
         self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=5)
         self._db.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
         self._db.execute("PRAGMA query_only = 1")

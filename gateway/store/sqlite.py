@@ -56,6 +56,7 @@ CACHE_KIB = 32_768  # the working set of a few million records; the 2 MiB defaul
 LANDED_LOOKBACK = 64  # batches: `landed` is asked at once, by the only writer
 RESERVE_BYTES = 1 << 25  # 32 MiB: half a WAL; below it nothing is decided
 RETRY_DISK_S = 5
+MOVED = ".moved"  # the end of the name of a file whose ledger went on in a database
 # What SQLite says when it did nothing because the world is in the way; anything else is a broken store.
 _NOTHING_HAPPENED = frozenset(
     {
@@ -156,7 +157,7 @@ class Reader(_Reading):
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise Fatal(f"there is no ledger at {path}; `tallystick init` makes one")
+            raise missing(path)
         assert sqlite3.threadsafety == 3, "this SQLite is not built for use by several threads"
         self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         self._db.execute("PRAGMA query_only = 1")
@@ -182,7 +183,7 @@ class SqliteStore(_Reading):
         """Take the file. StoreOwned: another gateway has it. Fatal: there is none, or it is not a ledger of ours."""
         path = path.resolve()  # SQLite's own log lies beside the real file, and so must the lock
         if not may_create and not path.is_file():
-            raise Fatal(f"there is no ledger at {path}; `tallystick init` makes one")
+            raise missing(path)
         self._path = path
         self._is_doubtful = False  # after a failed COMMIT: this connection is not asked for anything any more
         self._lock_file = own(path)
@@ -473,6 +474,16 @@ class SqliteStore(_Reading):
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
+
+
+def missing(path: Path) -> Fatal:
+    """Return what to say where no ledger lies."""
+    if Path(f"{path}{MOVED}").exists():
+        return Fatal(
+            f"there is no ledger at {path} any more: `tallystick db copy` moved it into a database, and was stopped"
+            " before the setting `store` led there; restart that command"
+        )
+    return Fatal(f"there is no ledger at {path}; `tallystick init` makes one")
 
 
 def own(path: Path) -> int:
