@@ -85,6 +85,7 @@ class Batches(Commits):
             raise
         await self._finish(book, turn)
         tail.open(book)
+        self.counters.recoveries += self._has_begun
         self._has_begun = True
         if self._is_shared:
             await self._sign_again(book, book.unsigned[-UNSIGNED_MAX:])
@@ -163,7 +164,6 @@ class Batches(Commits):
 
     async def _recover(self) -> Book:
         """Open the ledger anew, and return the book."""
-        self.counters.recoveries += self._has_begun
         await self._open()
         assert self._tail.book is not None, "an opened ledger"
         return self._tail.book

@@ -152,7 +152,8 @@ class Sequencer(Writer):
     def is_ready(self) -> bool:
         """Say whether a command would be decided now."""
         is_open = bool(self._tasks) and self.failure is None and not self._is_stopping and not self.damage
-        return is_open and self._has_begun and self.unfit is None and not self.is_stalled and not self.is_away
+        is_free = not (self.is_stalled or self.is_away or self.is_kept_out)
+        return is_open and self._has_begun and self.unfit is None and is_free
 
     @property
     def queue_depth(self) -> int:

@@ -22,7 +22,7 @@ from gateway.core.records import Change
 from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
 from gateway.ledger import batches
 from gateway.ledger.batches import Batches
-from gateway.ledger.commits import RETRY_DISK_S
+from gateway.ledger.commits import PATIENCE_S, RETRY_DISK_S
 from gateway.ledger.line import Waiting
 from gateway.ledger.orphans import Orphans
 from gateway.ledger.parking import Parking
@@ -56,6 +56,9 @@ class Writer(Batches):
     """Why nothing is decided any more; its text is for the operator."""
     is_away = False
     """Whether the store was not reached when it was asked last; whoever can should go to another node."""
+    is_kept_out = False
+    """Whether no batch could be begun for seconds: another node keeps the head, or the server has no room."""
+    _kept_out_ms: int | None = None  # since when
     unfit: Unfit | None = None
     """Why nothing is decided until an operator has changed a setting, or brought a key; reads go on meanwhile."""
 
@@ -118,7 +121,7 @@ class Writer(Batches):
     def _is_due(self) -> bool:
         """Say whether there is something to be done that nobody asked for."""
         book = self._tail.book
-        if book is None or self.unfit is not None or self.is_away:
+        if book is None or self.unfit is not None or self.is_away or self._kept_out_ms is not None:
             return True
         return bool(self._tail.view.due(self._clock.peek(book.head.time_ms), 1))
 
@@ -143,13 +146,17 @@ class Writer(Batches):
             self._fail(waiting, failure)
             raise
         else:
-            self.unfit, self.is_away = None, False
+            self.unfit, self.is_away, self.is_kept_out, self._kept_out_ms = None, False, False, None
         finally:
             self._serving = ()
 
     def _heed(self, busy: Busy) -> None:
         """Decide nothing while the store, or this node, is unfit; the operator is told once why."""
         self.is_away = busy.reason == "store_unreachable"
+        if busy.reason == "store_busy":
+            now_ms = self._boottime_ms()
+            self._kept_out_ms = now_ms if self._kept_out_ms is None else self._kept_out_ms
+            self.is_kept_out = now_ms - self._kept_out_ms >= PATIENCE_S * 1_000
         if isinstance(busy, Unfit):
             self.unfit = busy
             if busy.text != self._told:

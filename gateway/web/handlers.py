@@ -232,8 +232,8 @@ async def livez(call: Call) -> Reply:
 
 
 async def readyz(house: House, call: Call) -> Reply:
-    """Say whether decisions can be asked for: not while stopping, not after a Fatal, not while the store is unfit or
-    silent. Who asks on this machine is told what an operator has to change."""
+    """Say whether decisions can be asked for: not while stopping, not after a Fatal, not while the store is unfit,
+    silent, or kept by another node. Who asks on this machine is told what an operator has to change."""
     if house.is_draining():
         raise Refusable("draining", "This gateway is stopping.", {"Retry-After": "5"})
     if house.sequencer.damage:
@@ -245,6 +245,8 @@ async def readyz(house: House, call: Call) -> Reply:
         raise Refusable("store_stalled", STORE_ROWS["store_stalled"], {"Retry-After": "5"})
     if house.sequencer.is_away:
         raise Refusable("store_unreachable", STORE_ROWS["store_unreachable"], {"Retry-After": "5"})
+    if house.sequencer.is_kept_out:
+        raise Refusable("busy", "The head of the ledger could not be taken for seconds.", {"Retry-After": "5"})
     if not house.sequencer.is_ready:
         raise Refusable("recovering", "Decisions have stopped.", {"Retry-After": "5"})
     return plain(b"ready\n", TEXT)

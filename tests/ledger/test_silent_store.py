@@ -164,6 +164,78 @@ async def test_a_node_that_does_not_reach_its_store_says_so_to_the_proxy_and_hea
     await end([a, b])
 
 
+@pytest.mark.parametrize("call", ["lock", "news"])
+async def test_a_node_that_is_kept_from_the_head_for_seconds_says_so_to_the_proxy_and_heals(
+    call: str, tmp_path: Path
+) -> None:
+    a, b = await started(tmp_path)
+    is_kept = True
+
+    def keep(name: str) -> None:
+        if is_kept and name in ("lock", call):
+            raise Busy("store_busy")
+
+    a.store.before = keep
+    with pytest.raises(Busy, match="store_busy"):
+        await (a.acquire("A", FILE) if call == "lock" else a.sequencer.catch_up())
+    a.clock.advance(4_000)
+    await a.settle()
+    assert ready(a), "a head is taken for a moment by every batch"
+    a.clock.advance(1_000)
+    await a.settle()
+    assert a.sequencer.is_kept_out and not ready(a) and ready(b)
+    await a.settle()
+    assert not ready(a), "as long as it lasts"
+    is_kept = False
+    await a.settle()
+    assert ready(a) and (await a.acquire("A", FILE)).status == 200
+    await end([a, b])
+
+
+async def test_a_head_that_was_taken_twice_with_long_between_is_no_head_that_is_kept(tmp_path: Path) -> None:
+    a, b = await started(tmp_path)
+    times = 0
+
+    def keep(name: str) -> None:
+        nonlocal times
+        if name == "lock" and times:
+            times -= 1
+            raise Busy("store_busy")
+
+    a.store.before = keep
+    for _ in range(2):
+        times = 1
+        with pytest.raises(Busy, match="store_busy"):
+            await a.acquire("A", FILE)
+        assert ready(a)
+        await a.settle()
+        a.clock.advance(60_000)
+        assert ready(a)
+    await end([a, b])
+
+
+async def test_a_recovery_is_counted_once_however_often_it_was_tried(tmp_path: Path) -> None:
+    a, b = await started(tmp_path)
+    is_away, asked = True, acquire("A", FILE)
+
+    def unreachable(name: str) -> None:
+        if is_away and name == "load":
+            raise Busy("store_unreachable")
+
+    a.store.plan.append(("commit", "moved"))
+    a.store.before = unreachable
+    for _ in range(5):
+        with pytest.raises(Busy, match="store_unreachable"):
+            await a.ask(asked)
+        with pytest.raises(Busy, match="store_unreachable"):
+            await a.sequencer.catch_up()
+    assert a.sequencer.counters.recoveries == 0
+    is_away = False
+    assert (await a.ask(asked.again())).status == 200
+    assert a.sequencer.counters.recoveries == 1
+    await end([a, b])
+
+
 # -- unfit -------------------------------------------------------------------------------------------------------------
 
 

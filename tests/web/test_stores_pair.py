@@ -1,12 +1,15 @@
 """What a gateway says while its database has no stand-by: unfit when none is demanded, stalled when it is silent."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
 
+from gateway.config import load_settings
+from gateway.node_commands import copy_node
 from tests.pg.pair import Pair
 from tests.web.test_decisions import check_holds, leaf_of
 from tests.web.test_problems import check_problem
@@ -92,3 +95,30 @@ async def test_a_silent_stand_by_stalls_and_the_same_key_finds_what_was_decided(
     again = await place.send(place.signed(key, "lease.acquire", resource="lock:x", idempotency_key="once"))
     assert again.status == 200
     place.audit()
+
+
+async def test_a_node_that_is_kept_from_the_head_by_a_silent_commit_is_not_ready_either(
+    place: World, pair: Pair
+) -> None:
+    other = place.folder.with_name("other")
+    copy_node(place.folder, other, load_settings(place.folder))
+    shutil.copytree(place.folder / "operator", other / "operator")
+    async with world(other, place.made, handler_seconds=20) as there:
+        key = await place.agent("a")
+        there.agents = place.agents
+        assert (await there.acquire("a", "lock:x")).status == 200
+        pair.stop_standby()
+        try:
+            asked = asyncio.create_task(place.acquire("a", "lock:y"))
+            await until_ready(place, 503)
+            check_problem(await there.send(there.signed(key, "lease.acquire", resource="lock:z")), "busy", 503)
+            check_problem(await until_ready(there, 503), "busy", 503)
+            assert "tallystick_ready 0.0" in generate_latest(there.gateway.metrics.registry).decode()
+            assert (await there.get("/main/checkpoint")).status == 200
+            check_problem(await asked, "outcome_unknown", 503)
+        finally:
+            pair.start_standby()
+        await until_ready(place, 200)
+        await until_ready(there, 200)
+        assert (await there.acquire("a", "lock:z")).status == 200
+        place.audit()
