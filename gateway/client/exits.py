@@ -290,7 +290,7 @@ def _explain_held(held: LeaseHeld | Deadlock) -> str:
     others = f", and {held.conflicts - 1} more in the way" if held.conflicts > 1 else ""
     return (
         f"{shown(held.resource)} is held by {_who(held.holder, held.holder_name)} until "
-        f"{moment(held.expires_at_ms)} unless renewed{others}.\n"
+        f"{moment(held.expires_at_ms)} unless renewed{others} (entry {held.receipt.seq}).\n"
         f"It is a {held.conflict.get('mode')} lease on {shown(str(held.conflict.get('heldAs')))}, token "
         f"{held.conflict.get('fencingToken')}.\n{_again(held)}"
     )
@@ -331,8 +331,8 @@ def _ring_line(row: Waits, following: Waits) -> str:
 def _explain_delay(delayed: LockDelayed) -> str:
     name = shown(delayed.resource) or "what the lease is on"
     return (
-        f"{name} was held by {delayed.holder} until its lease ran out or was broken; others "
-        f"have to wait until {moment(delayed.delay_until_ms)}, in case its work goes on.\n{_again(delayed)}"
+        f"{name} was held by {delayed.holder} until its lease ran out or was broken; others have to wait until "
+        f"{moment(delayed.delay_until_ms)}, in case its work goes on (entry {delayed.receipt.seq}).\n{_again(delayed)}"
     )
 
 
@@ -340,7 +340,7 @@ def _explain_queued(queued: Queued) -> str:
     ahead = queued.ahead
     return (
         f"others wait in line for {shown(queued.resource)}: ticket {ahead.get('ticketId')} of {ahead.get('actor')} "
-        f"comes first.\n{_again(queued)}"
+        f"comes first (entry {queued.receipt.seq}).\n{_again(queued)}"
     )
 
 
@@ -351,7 +351,7 @@ def _explain_full(full: QueueFull) -> str:
 def _explain_already(already: AlreadyWaiting) -> str:
     ticket = already.ticket_id
     return (
-        f"this key waits in line for one of these already, with ticket {ticket}.\n"
+        f"this key waits in line for one of these already, with ticket {ticket} (entry {already.receipt.seq}).\n"
         f"Go on with it: tallystick wait claim {ticket}, or leave the line: tallystick wait cancel {ticket}"
     )
 

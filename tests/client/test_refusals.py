@@ -90,6 +90,26 @@ async def refused(decision: Decision, wait: bool = False) -> Refused:
     return refusal_of(await receipt_of(decision, wait))
 
 
+@pytest.mark.parametrize(
+    ("error", "number", "members", "is_waiting"),
+    [
+        ("lease_held", 408, HOLDER, False),
+        ("deadlock", 502, {**HOLDER, **RING}, False),
+        ("lock_delayed", 415, {"holder": BOB.did, "delayUntilMs": UNTIL_MS, "endedSeq": 1, **ADVISED}, False),
+        ("queued", 501, {"ahead": AHEAD, **ADVISED}, False),
+        ("queue_full", 503, ADVISED, True),
+        ("already_waiting", 504, {"ticketId": "T1"}, True),
+    ],
+)
+async def test_who_is_in_the_way_is_told_with_the_entry_that_says_so(
+    error: str, number: int, members: JsonObject, is_waiting: bool
+) -> None:
+    """There one can look it up; to a program it is `seq`."""
+    found = await refused(acquire(error, number, members, wait=is_waiting), wait=is_waiting)
+    assert f"(entry {found.receipt.seq})" in explain(found)
+    assert error_facts(found)["seq"] == found.receipt.seq
+
+
 async def test_a_held_lease_is_told_with_everything_that_a_break_needs() -> None:
     """Scenario L47: holder, token, since, until; under which name it is held; how many more there are."""
     held = await refused(acquire("lease_held", 408, HOLDER))
