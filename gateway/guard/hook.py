@@ -55,11 +55,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 class _Hook:
-    """One call. `_call` is None as long as it is not known who asks."""
+    """One call. `_call` is None as long as it is not known who asks; `_run_ms` is how long it may take, as it says."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._call: Call | None = None
+        self._run_ms = 0
         self._until_ms = steady_ms() + settings.deadline_ms
 
     def run(self) -> int:
@@ -128,6 +129,7 @@ class _Hook:
             raise Denied(str(error)) from error
         if not touch.is_writing:
             return _PASS, ""
+        self._run_ms = touch.run_ms
         return self._hold(call, touch.writes, touch.unseen)
 
     def _hold(self, call: Call, writes: Sequence[Write], unseen: Sequence[str]) -> tuple[str, str]:
@@ -179,8 +181,9 @@ class _Hook:
     def _covered(self, shelf: Shelf, state: State, needs: Sequence[Need], objects: Sequence[Need]) -> str | None:
         """Return None when leases cover the needs, else why not; asks the gateway only where that is needed."""
         now_ms = steady_ms()
-        is_known = state.is_quiet(now_ms) and not state.uncovered(needs, now_ms)
-        if not needs or (is_known and not self._settings.is_admitting):
+        is_lasting = state.lasts(now_ms, now_ms + self._run_ms)
+        is_known = is_lasting and state.is_quiet(now_ms) and not state.uncovered(needs, now_ms)
+        if (is_lasting and not needs) or (is_known and not self._settings.is_admitting):
             return None
         if not shelf.home.is_dir():
             raise Failed(f"{shelf.home} holds no profile; make one with: tallystick join URL --root VKEY")
@@ -209,7 +212,7 @@ class _Hook:
         assert self._call is not None, "it is its needs that are asked for"
         call = self._call
         act = act_of(call.tool, call.input, shelf.secret(), objects) if settings.is_admitting else None
-        terms = Terms(shelf.home, settings.is_taking, settings.ttl_ms, self._until_ms)
+        terms = Terms(shelf.home, settings.is_taking, settings.ttl_ms, self._until_ms, self._run_ms)
         try:
             asyncio.run(keep(terms, state, needs, act))
             state.settle(missing)
@@ -219,6 +222,8 @@ class _Hook:
         except (ClientError, Malformed) as error:
             if not getattr(error, "is_unknown", False):  # else it may have been granted: the claim stays
                 state.settle(missing)
+            if not needs:  # it touches nothing; what the session holds lasts as long as it does
+                return None
             return self._unless_open(told(error) if isinstance(error, ClientError) else str(error), error)
         finally:
             shelf.save(state)

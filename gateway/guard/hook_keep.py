@@ -4,6 +4,7 @@ House rules of this file:
 
 * Everything a call has to ask goes into one request: renewals of what the session holds and wants renewed, and one new
   lease for all that is missing in a mode. All of what is missing or nothing of it.
+* A lease that this key had before, on just these names, is only extended by that. Whoever took it gives it back.
 * What was needed and is found lost stops the call once, with the reason: others may have written meanwhile, so the
   agent has to read again. The next call takes it anew.
 * While it asks for something new it has the client's claim on this machine (claim.py), so that it never shares a lease
@@ -11,7 +12,7 @@ House rules of this file:
   and never given back.
 * Facts come from verified entries. The list of leases only says where to look.
 
-Source: docs/protocol.md 20; docs/guards.md; scenarios 1, 14, L19.
+Source: docs/protocol.md 20; docs/guards.md; docs/adr/0060-what-a-hook-gives-back-and-tells.md; scenarios 1, 14, L19.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.client.agent import Agent
@@ -50,12 +51,14 @@ from gateway.guard.changes import Need as Wanted
 from gateway.guard.changes import requests_of
 from gateway.guard.held import held_of
 from gateway.guard.hook_state import Kept, Need, State, around, steady_ms
-from verifier.entries import ADMIT_RESOURCES_MAX, BATCH_COMMANDS_MAX, LEASE_ID
+from verifier.entries import ADMIT_RESOURCES_MAX, BATCH_COMMANDS_MAX, LEASE_ID, full_type
 from verifier.wire import JsonObject
 
 ASK_MS = 6_000  # a gateway that gives no answer for so long is away; the host is not kept waiting longer
 LIVE_MS_MIN = 500  # for the last step: writing down what came
+RUN_TTL_MS_MAX = 3_600_000  # a ledger's own bound may be lower
 LEASES_MAX = 128  # of one session that are renewed; the oldest beyond that run out
+_EXTENDED = full_type("lease.extended")
 LEASE_VARIABLE = "TALLYSTICK_LEASE_ID"  # what `tallystick run` tells the command that it runs
 
 
@@ -65,12 +68,14 @@ class Denied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How the hook was set up. `until_ms` is the steady-clock instant at which the answer has to be there."""
+    """How the hook was set up. `until_ms` is the steady-clock instant at which the answer has to be there, `run_ms` how
+    long the call may take after that, as it says."""
 
     home: Path
     is_taking: bool
     ttl_ms: int
     until_ms: int
+    run_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ async def keep(terms: Terms, state: State, needs: Sequence[Need], act: Act | Non
         with ExitStack() as claims:
             borrowed = _claim(agent, claims, missing)
             await _ask(agent, terms, state, needs, missing, borrowed)
+        await _lengthen(agent, terms, state)
         if act is not None:
             await _admit(agent, terms, state, act)
 
@@ -139,8 +145,8 @@ async def _ask(
     agent: Agent, terms: Terms, state: State, needs: Sequence[Need], missing: Sequence[Need], borrowed: str | None
 ) -> None:
     now_ms = steady_ms()
-    state.leases = [lease for lease in state.leases if now_ms < lease.ends_ms][-LEASES_MAX:]
-    due = [lease for lease in state.leases if now_ms >= lease.due_ms]
+    state.leases = state.leases[-LEASES_MAX:]
+    due = [lease for lease in state.leases if lease.is_due(now_ms, missing)]
     commands = [renewing(lease.lease_id, ttl_ms=terms.ttl_ms) for lease in due]
     fresh = [need for need in missing if not any(lease.covers(need) for lease in due)]
     if borrowed is not None:
@@ -149,14 +155,27 @@ async def _ask(
         commands += [_acquiring(fresh, mode, terms) for mode in dict.fromkeys(need.mode for need in fresh)]
     lost: list[Refused] = []
     refused: list[Refused] = []
-    for index, outcome in enumerate(await _submit(agent, terms, commands) if commands else ()):
+    for index, outcome in enumerate(await _submit(agent, terms, commands)):
         if index < len(due):
             _renewed(agent, state, due[index], outcome, needs, lost)
         elif outcome.grant is not None:
-            state.leases.append(_kept(agent, outcome.grant, borrowed is None))
+            is_own = borrowed is None and outcome.receipt.type != _EXTENDED
+            state.leases.append(_kept(agent, outcome.grant, is_own))
         elif outcome.refused is not None:
             refused.append(outcome.refused)
     _judge(state, needs, lost, refused)
+
+
+async def _lengthen(agent: Agent, terms: Terms, state: State) -> None:
+    """Let all that is held last for as long as the call may take; where the ledger gives nothing for so long, or no
+    answer, it is as it was."""
+    now_ms = steady_ms()
+    short = [lease for lease in state.leases if now_ms < lease.trust_ends_ms < now_ms + terms.run_ms]
+    ttl_ms = min(RUN_TTL_MS_MAX, (terms.run_ms + ASK_MS) * 10 // 9)  # the last tenth of a lease is not relied on
+    with suppress(ClientError):
+        outcomes = await _submit(agent, terms, [renewing(lease.lease_id, ttl_ms=ttl_ms) for lease in short])
+        for lease, outcome in zip(short, outcomes, strict=True):
+            _renewed(agent, state, lease, outcome, (), [])
 
 
 def _acquiring(needs: Iterable[Need], mode: str, terms: Terms) -> JsonObject:
@@ -166,14 +185,16 @@ def _acquiring(needs: Iterable[Need], mode: str, terms: Terms) -> JsonObject:
 def _renewed(
     agent: Agent, state: State, lease: Kept, outcome: Outcome, needs: Sequence[Need], lost: list[Refused]
 ) -> None:
-    """Take in one renewal. A lease that ended is gone, and if this call needs it that is told."""
+    """Take in one renewal. That a lease ended is told to the first call that needs it, be it this one."""
     at = state.leases.index(lease)
     if outcome.grant is not None:
         state.leases[at] = _kept(agent, outcome.grant, lease.is_own)
     elif isinstance(outcome.refused, LeaseEnded):
-        del state.leases[at]
         if any(lease.covers(need) for need in needs):
+            del state.leases[at]
             lost.append(outcome.refused)
+        else:
+            state.leases[at] = replace(lease, trust_ends_ms=0, ends_ms=0)
 
 
 def _judge(state: State, needs: Sequence[Need], lost: Sequence[Refused], refused: Sequence[Refused]) -> None:
@@ -199,6 +220,8 @@ def _lost(needs: Sequence[Need], refused: Refused) -> Denied:
 
 async def _submit(agent: Agent, terms: Terms, commands: Sequence[JsonObject]) -> list[Outcome]:
     """Send commands as one request; return what became of each."""
+    if not commands:
+        return []
     until_ms = _ask_until_ms(terms)
     if len(commands) > 1:
         return list(await agent.batch(commands, bare=True, until_ms=until_ms))

@@ -36,7 +36,7 @@ FOLDER = "hook"
 VERSION = 1
 SECRET_BYTES = 32
 STATE_BYTES_MAX = 4_194_304
-LOCK_SECONDS_KEPT = 7 * 86_400  # no session waits for a lock, or holds it, for so long
+SECONDS_KEPT = 7 * 86_400  # no session waits for a lock, or comes back to what it lost, after so long
 _STEADY_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MODES = ("read", "append", "write", "delete")  # each weaker than the next, as in verifier.entries
@@ -72,10 +72,16 @@ class Kept:
         """Say whether it is on the need's name, or all around it, in a mode that serves."""
         return MODES.index(self.mode) >= MODES.index(need.mode) and not set(self.names).isdisjoint(around(need.name))
 
+    def is_due(self, now_ms: int, missing: Iterable[Need]) -> bool:
+        """Say whether its renewal is to be asked for: its time has come; or it is over and missing, and the answer says
+        how it ended."""
+        return now_ms >= self.due_ms if now_ms < self.ends_ms else any(map(self.covers, missing))
+
 
 @dataclass(slots=True)
 class State:
-    """All of one session. `claims`: what it is about to ask for, until when that counts."""
+    """All of one session. `leases` that are over stay until somebody who needs one is told. `claims`: what it is about
+    to ask for, until when that counts."""
 
     leases: list[Kept] = field(default_factory=list)
     claims: tuple[str, ...] = ()
@@ -96,7 +102,11 @@ class State:
 
     def is_quiet(self, now_ms: int) -> bool:
         """Say whether no lease wants its renewal yet."""
-        return all(now_ms < lease.due_ms for lease in self.leases)
+        return not any(lease.is_due(now_ms, ()) for lease in self.leases)
+
+    def lasts(self, now_ms: int, until_ms: int) -> bool:
+        """Say whether what may be relied on now may be until then."""
+        return not any(now_ms < lease.trust_ends_ms < until_ms for lease in self.leases)
 
     def uncovered(self, needs: Iterable[Need], now_ms: int) -> list[Need]:
         """Return the needs that no lease covers that may be relied on."""
@@ -175,12 +185,11 @@ class Shelf:
 
     def forget(self) -> None:
         """Remove the session's file. Its lock stays, for somebody may be waiting for it; what is old is swept."""
-        old_s = time.time() - LOCK_SECONDS_KEPT
         with self.alone():
             self.path.unlink(missing_ok=True)
             for path in (*self.folder.glob("*.lock"), *self.folder.glob("*.new")):
                 with suppress(OSError):
-                    if path.stat().st_mtime < old_s and path.name != "folder.lock":
+                    if _is_old(path) and path.name != "folder.lock":
                         path.unlink()
 
     def secret(self) -> bytes:
@@ -210,8 +219,12 @@ class Shelf:
             state = _load(path)
             if state is not None and any(True for _ in state.live_names(now_ms)):
                 yield state
-            else:
+            elif state is None or not state.leases or _is_old(path):
                 path.unlink(missing_ok=True)
+
+
+def _is_old(path: Path) -> bool:
+    return path.stat().st_mtime < time.time() - SECONDS_KEPT
 
 
 def _first_overlap(names: Sequence[str], others: Iterable[State], now_ms: int) -> str | None:

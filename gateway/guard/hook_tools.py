@@ -14,6 +14,7 @@ from gateway.guard.hook_hosts import Call, Json, JsonObject
 from gateway.guard.shell import Reading, read
 from gateway.guard.shell_programs import Write
 
+RUN_MS_MAX = 86_400_000  # longer than any lease
 FILES, SHELL, PATCH, READS = "files", "shell", "patch", "reads"
 
 
@@ -24,15 +25,18 @@ class Tool:
     kind: str
     members: tuple[str, ...] = ()
     folder: str = ""  # the member that names the folder in which it runs
+    patience: str = ""  # the member that says for how many milliseconds its host lets it run
 
 
 @dataclass(slots=True)
 class Touch:
-    """What a call writes, why more can't be seen, and whether it is a tool that can write at all."""
+    """What a call writes, why more can't be seen, whether it is a tool that can write at all, and how long it may take,
+    as far as it says."""
 
     writes: list[Write] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     is_writing: bool = True
+    run_ms: int = 0
 
 
 class BadTool(Exception):
@@ -44,7 +48,7 @@ TOOLS: Mapping[str, Tool] = {
     # Claude Code, and what others take over from it
     **dict.fromkeys(("Write", "Edit", "MultiEdit"), _FILE),
     "NotebookEdit": Tool(FILES, ("notebook_path",)),
-    "Bash": Tool(SHELL, ("command",)),
+    "Bash": Tool(SHELL, ("command",), patience="timeout"),
     **dict.fromkeys(
         (
             "Read", "Glob", "Grep", "LS", "NotebookRead", "WebFetch", "WebSearch", "TodoWrite", "TodoRead", "Task",
@@ -55,7 +59,7 @@ TOOLS: Mapping[str, Tool] = {
     ),
     # Codex
     "apply_patch": Tool(PATCH, ("command", "input", "patch")),
-    **dict.fromkeys(("shell", "local_shell", "exec_command"), Tool(SHELL, ("command", "cmd"), "workdir")),
+    **dict.fromkeys(("shell", "local_shell", "exec_command"), Tool(SHELL, ("command", "cmd"), "workdir", "timeout_ms")),
     **dict.fromkeys(("update_plan", "view_image"), Tool(READS)),
     # Gemini CLI
     **dict.fromkeys(("write_file", "replace"), _FILE),
@@ -174,7 +178,12 @@ def _run(call: Call, tool: Tool) -> Touch:
     reading = Reading(unseen=["a command that is given bit by bit"]) if line is None else read(line, folder)
     for write in reading.writes:
         check_path(write.path)
-    return Touch(reading.writes, reading.unseen)
+    return Touch(reading.writes, reading.unseen, run_ms=_milliseconds(call.input.get(tool.patience)))
+
+
+def _milliseconds(value: Json) -> int:
+    """Return a duration that a call says, 0 for none that makes sense: the host decides what it makes of that."""
+    return int(value) if isinstance(value, int | float) and 0 < value <= RUN_MS_MAX else 0
 
 
 def _first(given: JsonObject, members: Sequence[str]) -> Json:

@@ -141,6 +141,50 @@ def test_what_was_lost_stops_the_call_once(agent: Agent, tree: Tree) -> None:
     assert is_passed(agent.edit("src/a.py"))
 
 
+def test_what_a_long_call_or_pause_has_lost_is_told_to_the_first_call_that_needs_it(
+    world: World, agent: Agent, tree: Tree
+) -> None:
+    """Scenario L19: half an hour later the lease is long over. To take it again in silence would be a lost update."""
+    for path in ("src/a.py", "src/b.py"):
+        assert is_passed(agent.edit(path))
+    tree.let_go(world.file("src/a.py"))
+    _age(tree, world.file("src/a.py"), is_over=True)
+    assert is_passed(agent.edit("src/b.py")), "which asks nobody"
+    assert "was lost (lease_released" in denied(agent.edit("src/a.py"))
+    assert is_passed(agent.edit("src/a.py"))
+    tree.let_go(world.file("src/b.py"))
+    _age(tree, world.file("src/b.py"), is_over=False)
+    assert is_passed(agent.edit("src/a.py")), "which finds the other one gone, and does not need it"
+    assert "was lost (lease_released" in denied(agent.edit("src/b.py"))
+
+
+def test_what_this_key_had_before_is_extended_and_not_given_back(world: World, agent: Agent, tree: Tree) -> None:
+    """Somebody else with this key took it for work of his own, and has not ended."""
+    tree.hold(world.file("src/a.py"))
+    assert is_passed(agent.edit("src/a.py"))
+    assert is_passed(agent.edit("src/b.py"))
+    assert names(tree) == [world.file("src/a.py"), world.file("src/b.py")]
+    assert is_passed(agent.end())
+    assert names(tree) == [world.file("src/a.py")]
+    tree.let_go(world.file("src/a.py"))
+
+
+def test_a_call_that_may_take_long_begins_with_leases_that_last(world: World, agent: Agent, tree: Tree) -> None:
+    """Between two calls nothing renews; so half an hour is asked for before it begins."""
+    assert is_passed(agent.edit("src/a.py"))
+    before_ms = int(str(tree.leases()[0]["expiresAtMs"]))
+    long: Any = {"command": "cat src/a.py", "timeout": 1_800_000}
+    assert agent.call("Bash", **long).out.strip() == "{}"
+    after_ms = int(str(tree.leases()[0]["expiresAtMs"]))
+    assert after_ms - before_ms >= 1_800_000 - 300_000
+    address = tree.home / "gateway.json"
+    address.write_bytes(address.read_bytes().replace(b"127.0.0.1", b"127.0.0.2"))
+    assert agent.call("Bash", **long).out.strip() == "{}", "it lasts, so nobody is asked"
+    _age(tree, world.file("src/a.py"), is_over=False)
+    longer = {**long, "timeout": 3_600_000}
+    assert agent.call("Bash", **longer).out.strip() == "{}", "nor does it need what can't be had"
+
+
 def test_a_state_of_another_boot_or_a_broken_one_gives_no_trust(agent: Agent, tree: Tree, rival: Agent) -> None:
     """Who lost the instant of the first attempt renews before it acts: the ledger is asked again."""
     assert is_passed(agent.edit("src/a.py"))
@@ -154,6 +198,15 @@ def test_a_state_of_another_boot_or_a_broken_one_gives_no_trust(agent: Agent, tr
         rival.end()
         assert is_passed(agent.edit("src/a.py"))
         lease = tree.leases()[0]
+
+
+def _age(tree: Tree, name: str, *, is_over: bool) -> None:
+    """Let a lease's renewal be due, or the lease be over, by this machine's clock."""
+    state = _state(tree)
+    for row in state["leases"]:
+        if row[1] == [name]:
+            row[4:7] = [0, 0, 0] if is_over else [0, *row[5:7]]
+    _store(tree, state)
 
 
 def _state(tree: Tree) -> dict[str, Any]:

@@ -171,3 +171,32 @@ def test_calls_and_sessions_side_by_side_lose_nothing_and_share_nothing(tmp_path
         for session in ("0", "1"):
             held = sorted(name for lease in Shelf(tmp_path, session).load().leases for name in lease.names)
             assert held == sorted(f"repo:{row.split(':')[1]}" for row in won if row.startswith(f"{session}:"))
+
+
+def test_what_is_over_stays_until_it_is_missed_and_wakes_nobody(tmp_path: Path) -> None:
+    """The session that held it is told; it bars no other one, and no other one sweeps it away."""
+    live, over = kept("repo:a", ends_ms=NOW_MS + 2), kept("repo:b", trust_ends_ms=0, ends_ms=NOW_MS)
+    missing = [Need("repo:b", "write")]
+    assert (
+        not over.is_due(NOW_MS, ())
+        and over.is_due(NOW_MS, missing)
+        and not over.is_due(NOW_MS, [Need("repo:c", "write")])
+    )
+    assert live.is_due(NOW_MS, ()) and not live.is_due(NOW_MS - 1, missing)
+    assert State([over]).is_quiet(NOW_MS) and not State([over, live]).is_quiet(NOW_MS)
+    assert list(State([over]).live_names(NOW_MS)) == []
+    shelf, other = Shelf(tmp_path, "one"), Shelf(tmp_path, "two")
+    with shelf.turn():
+        shelf.save(State([over]))
+    with other.turn():
+        assert other.claim(State(), ["repo:b"], steady_ms() + 1_000) is None
+    assert shelf.load().leases == [over]
+    os.utime(shelf.path, (0, 0))
+    with other.turn():
+        assert other.claim(State(), ["repo:b"], steady_ms() + 1_000) is None
+    assert not shelf.path.exists(), "after a week nobody comes back"
+
+
+def test_what_lasts_is_told_by_what_may_be_relied_on() -> None:
+    state = State([kept("repo:a", trust_ends_ms=NOW_MS + 10), kept("repo:b", trust_ends_ms=NOW_MS)])
+    assert state.lasts(NOW_MS, NOW_MS + 10) and not state.lasts(NOW_MS, NOW_MS + 11)
