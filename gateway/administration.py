@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import errno
 import logging
-import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import uvloop
 
-from gateway.app import listen_error
+from gateway.app import check_ports
 from gateway.app import serve as serve_until_stopped
 from gateway.clock import Clock
 from gateway.config import (
@@ -246,7 +245,7 @@ def _serve(arguments: argparse.Namespace) -> None:
     folder: Path = arguments.data
     made = None
     if arguments.dev and not any((folder / name).exists() for name in (LEDGER_FILE, SETTINGS_FILE)):
-        _check_free(overridden(Settings(), arguments))
+        check_ports(overridden(Settings(metrics_port=0), arguments))  # a ledger names its address for ever
         made = _make(arguments, arguments.origin, is_dev=True)
     settings = overridden(load_settings(folder), arguments)
     logs.configure(settings.log_level)
@@ -261,17 +260,6 @@ def _serve(arguments: argparse.Namespace) -> None:
                 on_listening=lambda: _print_joining(made),
             )
         )
-
-
-def _check_free(settings: Settings) -> None:
-    """Find out before a ledger is made, which names its address for ever, that somebody else has that address."""
-    family = socket.AF_INET6 if ":" in settings.listen_host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.listen_host, settings.listen_port))
-        except OSError as error:
-            raise listen_error(error, settings) from error
 
 
 def _print_joining(made: Made | None) -> None:

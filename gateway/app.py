@@ -1,8 +1,9 @@
 """Puts the rooms together, starts them in order, stops them in order.
 
-Start: settings, keys, store, entry 0, sequencer, then the door; nothing listens before decisions can be made. Stop:
-/readyz says 503, refuse new requests, send parked claims away, stop listening, answer what is under way, drain the
-sequencer (commit, sign, keep), close the store. A second signal does not hurry it: the deadline of the drain does.
+Start: settings, keys, store, entry 0, whether the ports are free, sequencer, then the door; nothing listens before
+decisions can be made. Stop: /readyz says 503, refuse new requests, send parked claims away, stop listening, answer what
+is under way, drain the sequencer (commit, sign, keep), close the store. A second signal does not hurry it: the deadline
+of the drain does.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import errno
 import gc
 import logging
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -76,6 +78,7 @@ ALL_REPORTS_PER_SECOND = 50  # each costs one verification, so all together 0.5 
 ALL_REPORTS_BURST = 200
 PICTURES_PER_SECOND = 50  # for one address, or one key that signed: a picture may have 400 kB
 PICTURES_BURST = 200
+METRICS_HOST = "127.0.0.1"
 POLICY_PATH, POLICY_FORM = "/.well-known/tallystick-policy.txt", "policy.txt"
 PUBLISHED: Mapping[str, tuple[str, str]] = {
     "/.well-known/tallystick-keys": (TEXT, "keys.note"),
@@ -245,6 +248,7 @@ async def running(
                 has_key=keys.has,
                 ask_witnesses=asking(watch, settings, signer, lambda: public.document),
             )
+        check_ports(settings)
         with reaching(settings):
             await sequencer.start()  # one that fails has nothing to stop, and its own words must be the last
         stack.push_async_callback(sequencer.stop)
@@ -403,6 +407,25 @@ async def _open_doors(stack: AsyncExitStack, gateway: Gateway, settings: Setting
     gateway.url = f"http://{host}:{port}"
 
 
+def check_ports(settings: Settings) -> None:
+    """StartError when this gateway could not listen where it should, found out before anything is written."""
+    with ExitStack() as held:
+        try:
+            _hold(held, settings.listen_host, settings.listen_port)
+        except OSError as error:
+            raise listen_error(error, settings) from error
+        try:
+            _hold(held, METRICS_HOST, settings.metrics_port)
+        except OSError as error:
+            raise metrics_error(error, settings.metrics_port) from error
+
+
+def _hold(held: ExitStack, host: str, port: int) -> None:
+    """Listen on all addresses of a name until `held` is closed; on none for port 0, which is always free."""
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM) if port else ():
+        held.enter_context(socket.create_server(address, family=family))
+
+
 def listen_error(error: OSError, settings: Settings) -> StartError:
     """Return what to tell an operator whose gateway can't listen where it should."""
     if error.errno == errno.EADDRINUSE:
@@ -421,11 +444,16 @@ async def _open_metrics(stack: AsyncExitStack, metrics: Metrics, port: int) -> s
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await web.TCPSite(runner, METRICS_HOST, port).start()
     except OSError as error:
-        why = "is in use" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
-        raise StartError(f"metrics port {port} {why}; choose another with --metrics-port N, or 0 for none") from error
-    return f"http://127.0.0.1:{port}/metrics"
+        raise metrics_error(error, port) from error
+    return f"http://{METRICS_HOST}:{port}/metrics"
+
+
+def metrics_error(error: OSError, port: int) -> StartError:
+    """Return what to tell an operator whose metrics can't be served."""
+    why = "is in use" if error.errno == errno.EADDRINUSE else f"can't be opened ({error.strerror})"
+    return StartError(f"metrics port {port} {why}; choose another with --metrics-port N, or 0 for none")
 
 
 async def _announce(drain: Drain, parking: Parking, delay_seconds: float) -> None:

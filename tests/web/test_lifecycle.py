@@ -1,9 +1,12 @@
 """Start and stop: nothing listens before decisions can be made, and stopping loses nothing that was asked."""
 
 import asyncio
+import contextlib
 import os
+import socket
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from gateway.errors import Busy, Fatal, StartError, StoreOwned
 from gateway.ledger.history import Answer
 from gateway.store.contract import StoredBatch, StoredHead
 from gateway.store.sqlite import Reader, SqliteStore
+from gateway.stores import open_reader
 from gateway.web.limits import Deadlines
 from keys.files import KeyFileError
 from tests.web.test_problems import check_problem
@@ -44,6 +48,25 @@ async def test_every_request_under_way_when_the_gateway_stops_is_answered_and_ke
         place.agents = agents
         again = [await place.acquire("a", f"lock:{n}", idempotency_key=f"k{n}") for n in range(20)]
     assert [reply.body for reply in again] == [reply and reply.body for reply in replies]
+
+
+@pytest.mark.parametrize("which", ["listen_port", "metrics_port", "both"])
+async def test_a_port_that_is_taken_is_found_out_before_the_start_is_written(which: str, tmp_path: Path) -> None:
+    make(tmp_path / "data")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        if which == "both":
+            taken.close()
+            settings, names = replace(SETTINGS, listen_port=port, metrics_port=port), f"metrics port {port} is in use"
+        else:
+            settings, names = replace(SETTINGS, **{which: port}), f"port {port} is in use"
+        with pytest.raises(StartError, match=names):
+            async with running(tmp_path / "data", settings):
+                pass
+    with contextlib.closing(open_reader(tmp_path / "data")) as reader:
+        assert len(reader.entries(0, 9)) == 1, "entry 0 alone"
+    async with running(tmp_path / "data", replace(SETTINGS, listen_port=port)) as gateway:
+        assert gateway.url.endswith(f":{port}")
 
 
 def count_submits(place: World, monkeypatch: pytest.MonkeyPatch, wanted: int) -> asyncio.Event:
