@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, Command] = {
     "init": Command("make a ledger: keys, entry 0, an operator's profile", "gateway", "gateway.administration:init"),
     "serve": Command("run the gateway; --dev makes a throw-away ledger", "gateway", "gateway.administration:serve"),
     "ledger": Command("check, export, back up, prune the ledger; figures", "gateway", "gateway.ledger_commands:ledger"),
-    "db": Command("prepare and check a PostgreSQL database of ledgers", "gateway,postgres", "gateway.db_commands:main"),
+    "db": Command("prepare and check a PostgreSQL database of ledgers", "gateway,postgres", "gateway.db:main"),
     "node": Command("make the data directory of one more gateway", "gateway,postgres", "gateway.node_commands:main"),
     "keys": Command("make, show, publish and check keys", "keys", "keys.__main__:main"),
     "keys rotate": Command("change the keys that sign for a ledger", "gateway", "gateway.key_commands:main", True),

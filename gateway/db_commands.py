@@ -1,6 +1,6 @@
-"""`tallystick db migrate | check | copy`: what an operator does with the database that ledgers are in.
+"""What `tallystick db` does with the database that ledgers are in; what may be said to it is in `db.py`.
 
-Exit codes: 0 done or fit, 1 not done or not fit, 2 wrong usage. Nobody is shown a password: a URL has none.
+Nobody is shown a password: a URL has none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.administration import guarded
 from gateway.app import open_ledger, signer_of
 from gateway.config import DURABILITIES, Settings, load_settings, settings_from
 from gateway.db_copy import MOVED_FILE, copy_ledger, switch, taken
@@ -23,40 +22,6 @@ from gateway.store.postgres_link import Link, Lost, place_of
 from gateway.store.postgres_schema import Ledger, ledgers_of, migrate, nodes_of, scripts, version_of
 from gateway.store.postgres_sight import PostgresSight
 from gateway.stores import open_reader, origin_of, reaching
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run one of the commands on a database."""
-    arguments = _parser().parse_args(argv)
-    codes: list[int] = []
-    failed = guarded(f"db {arguments.command}", lambda: codes.append(_COMMANDS[arguments.command](arguments)))
-    return failed or codes[0]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tallystick db", description="Prepare and check a PostgreSQL database.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(_COMMANDS))
-    change = commands.add_parser("migrate", help="make the schema, or bring it up to date; gateways never do")
-    change.add_argument("--store", required=True, metavar="URL", help="postgresql://USER@HOST:PORT/DATABASE")
-    check = commands.add_parser("check", help="say whether gateways may rely on it, and what to change")
-    place = check.add_mutually_exclusive_group(required=True)
-    place.add_argument("--store", metavar="URL", help="the database")
-    place.add_argument(
-        "--data", type=Path, metavar="DIR", help="a node's data directory: its database, and its ledger opened"
-    )
-    check.add_argument(
-        "--durability", choices=DURABILITIES, help="what commits are to survive; default: the node's, or replicated"
-    )
-    copy = commands.add_parser(
-        "copy",
-        help="move a stopped ledger from its file into a database",
-        description="Copy it byte for byte, open it there as a start would, put the file aside, then change the setting"
-        " `store`. If it was stopped, run it again.",
-    )
-    copy.add_argument("--data", type=Path, required=True, metavar="DIR", help="the data directory; gateway stopped")
-    copy.add_argument("--store", required=True, metavar="URL", help="postgresql://USER@HOST:PORT/DATABASE")
-    copy.add_argument("--durability", choices=DURABILITIES, default=DURABILITIES[0], help="default: replicated")
-    return parser
 
 
 def _open(url: str) -> Link:
@@ -180,4 +145,4 @@ def _copy(arguments: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"migrate": _migrate, "check": _check, "copy": _copy}
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"migrate": _migrate, "check": _check, "copy": _copy}

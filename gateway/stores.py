@@ -101,7 +101,9 @@ def open_reader(
     settings = settings or _settings_of(folder)
     if not settings.store:
         return FileReader(folder / LEDGER_FILE)
-    reader: LedgerReader = _ours("postgres_ledger").PostgresLedger(settings.store, origin_of(folder), shown)
+    reader: LedgerReader = with_psycopg("gateway.store.postgres_ledger").PostgresLedger(
+        settings.store, origin_of(folder), shown
+    )
     return reader
 
 
@@ -110,12 +112,12 @@ def create_store(folder: Path, settings: Settings, origin: str) -> Store:
     if not settings.store:
         return SqliteStore(folder / LEDGER_FILE, may_create=True)
     with reaching(settings):
-        _ours("postgres").create(settings.store, origin, settings.durability)
+        with_psycopg("gateway.store.postgres").create(settings.store, origin, settings.durability)
     return _postgres(settings, origin, None)
 
 
 def _postgres(settings: Settings, origin: str, engine: str | None, *, is_manner_accepted: bool = False) -> Store:
-    store: Store = _ours("postgres").PostgresStore(
+    store: Store = with_psycopg("gateway.store.postgres").PostgresStore(
         settings.store,
         origin,
         durability=settings.durability,
@@ -168,10 +170,10 @@ def _settings_of(folder: Path) -> Settings:
     return load_settings(folder) if (folder / SETTINGS_FILE).exists() else Settings()
 
 
-def _ours(name: str) -> Any:
-    """Return a module of the store that needs psycopg. StartError where that is not installed, with the command."""
+def with_psycopg(module: str) -> Any:
+    """Return a module that needs psycopg. StartError where that is not installed, with the command."""
     try:
-        return import_module(f"gateway.store.{name}")
+        return import_module(module)
     except ImportError as error:
         raise StartError(
             f"psycopg can't be used ({error}). Install what a ledger in PostgreSQL needs:\n    {INSTALL}"

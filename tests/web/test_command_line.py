@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import socket
 import sqlite3
@@ -460,3 +461,29 @@ async def test_the_operator_enrols_lists_and_removes_through_the_client(
         size = place.gateway.house.sequencer.confirmed.size
         receipts = [(await place.get(f"/api/v1/acp/ledger/receipts/{seq}")).body for seq in range(size)]
     assert all(check_receipt(receipt, place.keyring).exit_code == 0 for receipt in receipts)
+
+
+# -- without psycopg ---------------------------------------------------------------------------------------------------
+
+
+def without_psycopg(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command where the extra `postgres` is not installed."""
+    (folder / "psycopg.py").write_text("raise ModuleNotFoundError(\"No module named 'psycopg'\", name='psycopg')\n")
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *words], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["db", "db migrate", "db check", "db copy", "node", "node add"])
+def test_help_on_databases_needs_no_psycopg(words: str, tmp_path: Path) -> None:
+    done = without_psycopg(tmp_path, *words.split(), "--help")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith(f"usage: tallystick {words}")
+
+
+@pytest.mark.parametrize("command", ["migrate", "check"])
+def test_a_command_on_a_database_names_what_to_install(command: str, tmp_path: Path) -> None:
+    done = without_psycopg(tmp_path, "db", command, "--store", "postgresql://tally@127.0.0.1/x")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"tallystick db {command}: psycopg can't be used") and "Traceback" not in done.stderr
+    assert done.stderr.endswith("    pip install 'tallystick[gateway,postgres]'\n")
