@@ -152,7 +152,10 @@ class Batches(Commits):
         await self._finish(book, turn)
 
     def _check_who_may(self, book: Book, waiting: list[Waiting]) -> None:
-        """Unfit when we may not. Turn away whom the door let in by what it knew then: another node revokes API keys."""
+        """Unfit when we may not. Turn away whom the door let in by what it knew then: another node revokes API keys.
+
+        Whom the door vouches for stands before the others, for one of those may be the revocation.
+        """
         self._check_keys()
         for one in [*waiting]:
             try:
@@ -161,6 +164,7 @@ class Batches(Commits):
             except Exception as error:
                 waiting.remove(one)
                 self._answer(one, error)
+        waiting.sort(key=lambda one: one.check is None)
 
     async def _recover(self) -> Book:
         """Open the ledger anew, and return the book."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from gateway.actions import ACTIONS
 from gateway.errors import Busy
 from gateway.ledger.line import QUEUE_MAX, QUEUE_RESERVED, Line, Waiting
 from gateway.ledger.turn import in_time
 from tests.core.requests import Ask, acquire, batch, release, renew
+from tests.world import World
 
 
 def waiting(ask: Ask) -> Waiting:
@@ -112,3 +115,13 @@ async def test_the_room_is_for_so_many_commands_in_all() -> None:
             line.join(waiting(ask))
     line.join(waiting(renew("A", "L7")))
     assert len(line) == QUEUE_MAX - QUEUE_RESERVED + 1
+
+
+async def test_whom_the_door_vouches_for_stands_before_who_may_take_that_back_in_the_same_batch(tmp_path: Path) -> None:
+    """Else an entry of an API key could stand behind its revocation: both were shown the records before the batch."""
+    async with World(tmp_path) as world:
+        later = world.anchored(acquire("B", "lock:x", at_ms=world.clock.wall)).signed()
+        vouched = world.sequencer.submit(later, ACTIONS[later.action], lambda view: None)
+        first, second = await asyncio.gather(world.acquire("A", "lock:x"), vouched)
+        assert (first.status, second.status) == (409, 200) and second.seq < first.seq
+        world.audit()
