@@ -111,7 +111,7 @@ def check_grants(leaves: Sequence[Leaf]) -> None:
             assert not others, f"double grant at {leaf.seq}"
             assert leaf.number("fencingToken") > token, f"token at {leaf.seq}"
             held[leaf.text("leaseId")], token = (resource, leaf.actor), leaf.number("fencingToken")
-        elif kind in ("lease.released", "lease.expired"):
+        elif kind in ("lease.released", "lease.expired", "lease.returned"):
             del held[leaf.text("leaseId")]
 
 

@@ -182,7 +182,7 @@ class Ledger:
         public = self.founder / "public"
         said = _run(
             tallystick_verify, "ledger", str(export), "--root", self.root_vkey(), "--keys", str(public / "keys.note"),
-            "--policy", str(public / "policy.txt"), "--checkpoint", str(checkpoint), "--jobs", "1", "--json",
+            "--policy", str(public / "policy.txt"), "--checkpoint", str(checkpoint), "--jobs", "1", "--rules", "--json",
         )  # fmt: skip
         report: dict[str, object] = json.loads(said)
         return report
