@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,7 @@ from gateway.client.errors import (
     Unreachable,
     refusal_of,
 )
+from gateway.client.exchange import Connect, Transport, pooled
 from gateway.client.history import is_extension
 from gateway.client.holdings import Tokened
 from gateway.client.lease import HeldLease, OnGrant, OnLost
@@ -48,7 +49,6 @@ from gateway.client.profile import Profile, open_profile
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.score import TrustChange, changes
 from gateway.client.seen import open_checkpoint
-from gateway.client.transport import HttpTransport, Transport
 from gateway.client.trust import Grant, beat_period_ms
 from gateway.client.waiting import LOOK_MS, Jitter, pause_after_refusal_ms, pause_before_look_ms
 from keys.signing import SigningKey
@@ -83,7 +83,7 @@ class Agent(Admitting):
         *,
         clock: Clock | None = None,
         jitter: Jitter = random.random,
-        connect: Callable[[str], Transport] = HttpTransport,
+        connect: Connect = pooled,
         on_silence: OnSilence | None = None,
     ) -> None:
         self._profile = profile
@@ -96,20 +96,26 @@ class Agent(Admitting):
         self._proven_ms = 0
 
     @classmethod
-    def open(cls, profile: Profile | Path | str | None = None, *, on_silence: OnSilence | None = None) -> Agent:
+    def open(
+        cls,
+        profile: Profile | Path | str | None = None,
+        *,
+        on_silence: OnSilence | None = None,
+        connect: Connect = pooled,
+    ) -> Agent:
         """Return the agent of a profile: a folder, an opened profile, or the default one. Use it with `async with`.
 
         The folder of a session gives that session, to go on with. `on_silence` is called once, with the milliseconds
-        still to be tried, when the gateway does not answer.
+        still to be tried, when the gateway does not answer. `connect` is the way there.
         """
         from gateway.client.session import Session, is_session  # it is built on this file
 
         if not isinstance(profile, Profile):
             profile = open_profile(None if profile is None else Path(profile))
         return (
-            Session.resume(profile, on_silence=on_silence)
+            Session.resume(profile, on_silence=on_silence, connect=connect)
             if is_session(profile)
-            else cls(profile, on_silence=on_silence)
+            else cls(profile, on_silence=on_silence, connect=connect)
         )
 
     @property

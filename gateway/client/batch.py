@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from gateway.client.admission import Admission
 from gateway.client.approval import SignedApproval, digest_of_arguments, rows_of_approvals
 from gateway.client.errors import AnswerRefused, Refused, refusal_of
+from gateway.client.exchange import REPLY_BYTES_MAX
 from gateway.client.holdings import Tokened
 from gateway.client.receipts import VerifiedReceipt
-from gateway.client.transport import REPLY_BYTES_MAX
 from gateway.client.trust import Grant
 from verifier.entries import BATCH_COMMANDS_MAX, HOLDING, Leaf, full_type, parse_leaf
 from verifier.envelope import PAYLOAD_TYPE

@@ -40,6 +40,7 @@ from gateway.client.errors import (
     Unreachable,
     refusal_of,
 )
+from gateway.client.exchange import Reply, Transport
 from gateway.client.holdings import Holdings
 from gateway.client.presence import Presence
 from gateway.client.profile import KEYS_PATH, Profile, refreshed
@@ -55,7 +56,6 @@ from gateway.client.receipts import (
 )
 from gateway.client.seen import Seen
 from gateway.client.signing import Draft, new_idempotency_key, new_nonce, sign_request
-from gateway.client.transport import Reply, Transport
 from gateway.client.waiting import Jitter, pause_after_silence_ms
 from verifier.checkpoint import Checkpoint
 from verifier.entries import ACTION_PATHS, Leaf, check_body

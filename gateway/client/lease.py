@@ -46,7 +46,6 @@ from gateway.client.errors import (
     SessionEnded,
     Unreachable,
 )
-from gateway.client.fence import answer_challenge
 from gateway.client.line import OnWait, Wish
 from gateway.client.trust import HELD_TTL_MS_MIN, Grant, beat_period_ms
 from verifier.wire import Malformed
@@ -133,6 +132,8 @@ class HeldLease:
     def answer(self, challenge: str, resource: str) -> bytes:
         """Return the answer to a FenceGuard's challenge, for one write to `resource`; LeaseLost after trust ended."""
         self.check()
+        from gateway.client.fence import answer_challenge  # with a database, which few need
+
         return answer_challenge(self._agent.profile.key, challenge, resource, self.receipt)
 
     # -- whether it still holds ----------------------------------------------------------------------------------------

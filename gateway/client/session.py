@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from gateway.client.agent import Agent
@@ -40,11 +40,11 @@ from gateway.client.errors import (
     SessionEnded,
     Unreachable,
 )
+from gateway.client.exchange import Connect, Transport, pooled
 from gateway.client.presence import Presence
 from gateway.client.profile import OPENED, Profile
 from gateway.client.receipts import VerifiedReceipt, open_receipt
 from gateway.client.seen import Seen, read_bounded
-from gateway.client.transport import HttpTransport, Transport
 from gateway.client.trust import Grant, beat_period_ms, trusted_ms
 from gateway.client.waiting import Jitter
 from verifier.entries import full_type
@@ -75,7 +75,7 @@ class Session(Agent):
         seen: Seen | None = None,
         clock: Clock | None = None,
         jitter: Jitter = random.random,
-        connect: Callable[[str], Transport] = HttpTransport,
+        connect: Connect = pooled,
         on_silence: OnSilence | None = None,
     ) -> None:
         super().__init__(profile, clock=clock, jitter=jitter, connect=connect, on_silence=on_silence)
@@ -90,7 +90,7 @@ class Session(Agent):
         self._is_closed = False
 
     @classmethod
-    def resume(cls, profile: Profile, *, on_silence: OnSilence | None = None) -> Session:
+    def resume(cls, profile: Profile, *, on_silence: OnSilence | None = None, connect: Connect = pooled) -> Session:
         """Return the session of a folder, to go on with; entering opens nothing and leaving closes nothing."""
         assert profile.home is not None, "a session's folder"
         try:
@@ -99,7 +99,7 @@ class Session(Agent):
             raise ProfileError(f"{profile.home / OPENED} can't be used: {error}. Open another session.") from error
         if opened.type != _OPENED or opened.leaf.actor != profile.key.did:
             raise ProfileError(f"{profile.home / OPENED} is of another session than the key beside it.")
-        return cls(profile, opened=opened, is_kept=True, on_silence=on_silence)
+        return cls(profile, opened=opened, is_kept=True, on_silence=on_silence, connect=connect)
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 

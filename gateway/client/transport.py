@@ -6,44 +6,17 @@ proxies and cookies of the environment are ignored, and an answer longer than it
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
 
 import aiohttp
 from yarl import URL
 
 from gateway.client.errors import Unreachable
-
-# The largest answer there is, that to a batch; what is parsed of it has bounds of its own.
-REPLY_BYTES_MAX = 16_777_216
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An HTTP answer as it came: header names in lower case, nothing of it trusted."""
-
-    status: int
-    headers: Mapping[str, str]
-    unverified_body: bytes
-
-
-class Transport(Protocol):
-    """What the agent needs of a network; tests bring one that loses, delays and forges."""
-
-    async def send(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, timeout_ms: int
-    ) -> Reply:
-        """Send one request to `target` (path with query); Unreachable when no whole answer came in time.
-
-        Unreachable says nothing about what the gateway did with the request.
-        """
-
-    async def close(self) -> None:
-        """Close all connections."""
+from gateway.client.exchange import REPLY_BYTES_MAX, TOO_LONG, why
+from gateway.client.exchange import Reply as Reply
+from gateway.client.exchange import Transport as Transport
 
 
 class HttpTransport:
@@ -91,18 +64,14 @@ class HttpTransport:
 
 
 def _why(error: Exception) -> str:
-    """Return what a person may do something about; the names and numbers inside a library help nobody."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
-        return "its certificate is not trusted by this machine"
-    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return "it does not speak TLS as asked"
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno).lower()
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()  # the resolver's
+    """Return what a person may do something about, of the library's own errors too."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return why(ssl.SSLCertVerificationError())
+    if isinstance(error, aiohttp.ClientSSLError):
+        return why(ssl.SSLError())
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
         return "the connection broke"
-    return "it does not answer as an HTTP server does"
+    return why(error)
 
 
 async def _reply(response: aiohttp.ClientResponse) -> Reply:
@@ -110,5 +79,5 @@ async def _reply(response: aiohttp.ClientResponse) -> Reply:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > REPLY_BYTES_MAX:
-            raise Unreachable(f"the answer is longer than {REPLY_BYTES_MAX} bytes; this is no Tallystick gateway")
+            raise Unreachable(TOO_LONG)
     return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, bytes(body))

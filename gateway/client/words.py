@@ -6,14 +6,18 @@ sentence around it claims nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gateway.client.admission import names_in, rules_in
 from gateway.client.errors import ClientError, Interrupted, Refused, RequestRejected, StillWaiting
 from gateway.client.exits import code_name, moment, shown
-from gateway.client.join import Joined
 from gateway.client.receipts import VerifiedReceipt
 from gateway.client.score import TrustChange
 from verifier.entries import HOLDING, full_type
 from verifier.wire import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from gateway.client.join import Joined
 
 TIME_MS_SHOWN_MAX = 253_402_300_800_000  # the year 10000, where calendars end
 _UNITS = ((3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))

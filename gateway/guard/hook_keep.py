@@ -45,6 +45,7 @@ from gateway.client.errors import (
 )
 from gateway.client.exits import explain, moment, seconds, shown
 from gateway.client.holdings import SeenLease
+from gateway.client.plain import PlainTransport
 from gateway.client.trust import Grant, beat_period_ms
 from gateway.client.words import texts
 from gateway.guard.changes import Need as Wanted
@@ -100,7 +101,7 @@ async def keep(terms: Terms, state: State, needs: Sequence[Need], act: Act | Non
     Without an act nothing is asked beyond leases.
     """
     logging.getLogger("tallystick.client").addHandler(logging.NullHandler())
-    async with Agent.open(terms.home) as agent:
+    async with Agent.open(terms.home, connect=PlainTransport) as agent:
         missing = state.uncovered(needs, steady_ms())
         if missing and not terms.is_taking:
             await _check(agent, terms, state, missing)
@@ -119,7 +120,7 @@ async def give_back(terms: Terms, state: State) -> None:
     own = [lease for lease in state.leases if lease.is_own and steady_ms() < lease.ends_ms]
     if not own:
         return
-    async with Agent.open(terms.home) as agent:
+    async with Agent.open(terms.home, connect=PlainTransport) as agent:
         for part in _parts([releasing(lease.names, lease.lease_id) for lease in own]):
             await _submit(agent, terms, part)
 

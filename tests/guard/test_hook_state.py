@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -200,3 +202,11 @@ def test_what_is_over_stays_until_it_is_missed_and_wakes_nobody(tmp_path: Path) 
 def test_what_lasts_is_told_by_what_may_be_relied_on() -> None:
     state = State([kept("repo:a", trust_ends_ms=NOW_MS + 10), kept("repo:b", trust_ends_ms=NOW_MS)])
     assert state.lasts(NOW_MS, NOW_MS + 10) and not state.lasts(NOW_MS, NOW_MS + 11)
+
+
+def test_what_speaks_to_the_gateway_loads_no_more_than_it_needs() -> None:
+    """A process is started for each call: aiohttp alone would cost as much as all that it does."""
+    heavy = ("aiohttp", "sqlite3", "gateway.client.transport", "gateway.client.session")
+    code = f"import sys, gateway.guard.hook_keep; print([name for name in {heavy} if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
