@@ -384,9 +384,9 @@ class World:
         leaves = b"".join(entry.leaf + b"\n" for entry in self.store.honest.entries(0, confirmed.size))
         return f"tallystick-ledger/v1 {ORIGIN} {confirmed.size}\n".encode() + leaves + b"\n" + confirmed.note
 
-    def audit(self) -> None:
-        """Let the real verifier judge the whole ledger. Works while the store is open."""
+    def audit(self, *, has_rules: bool = False) -> None:
+        """Let the real verifier judge the whole ledger. Works while the store is open. `has_rules`: rules too."""
         file = self.folder / "audit.ledger"
         file.write_bytes(self.export())
-        report = check_ledger(file, self.keyring, self.sequencer.confirmed.note)
+        report = check_ledger(file, self.keyring, self.sequencer.confirmed.note, has_rules=has_rules)
         assert report.exit_code == 0, report.as_text()

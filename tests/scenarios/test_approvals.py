@@ -84,6 +84,27 @@ async def test_a_quorum_that_is_short_by_one_operator_pays_nothing(tmp_path: Pat
         assert kind(allowed) == "admission.allowed" and len(member(allowed, "approvals")) == 2
 
 
+async def test_an_approval_is_of_a_text_of_rules_whenever_that_is_in_force(tmp_path: Path) -> None:
+    """security.md §15: it names the rules' digest. Another text in between takes it away and the old one gives it back;
+    what was used stays used."""
+    other = TWO.replace("approvals >= 2", "approvals >= 1")
+    assert other != TWO
+    async with World(tmp_path, agents=("A",)) as world:
+        scene = Stage(world)
+        await move_in(scene)
+        for version, text in enumerate((TWO, other), 1):
+            await scene.does("op", "rules.load", rules=text, rulesMode="enforce", rulesVersion=version)
+        lease = await scene.acquire("A", "pay:invoice/7", ttlMs=3_600_000)
+        given = [word(scene, by, rules_digest=sha256(TWO.encode()).hexdigest()) for by in "XY"]
+        assert (await admit(scene, lease, *given)).text("error") == "approval_wrong"
+        await scene.does("op", "rules.load", rules=TWO, rulesMode="enforce", rulesVersion=3)
+        allowed = await admit(scene, lease, *given)
+        assert kind(allowed) == "admission.allowed" and member(allowed, "rules")["version"] == 3
+        await scene.does("op", "rules.load", rules=TWO, rulesMode="enforce", rulesVersion=4)
+        assert (await admit(scene, lease, *given)).text("error") == "approval_used"
+        world.audit(has_rules=True)
+
+
 async def test_a_lease_is_kept_by_heartbeats_while_a_person_is_waited_for(tmp_path: Path) -> None:
     """Scenario 9 (gastown#4851): the approval takes an hour, the lease lasts half a minute; nobody takes it away."""
     async with office(tmp_path) as scene:
