@@ -112,6 +112,25 @@ def test_an_entry_covers_no_commit_that_was_made_at_another_time(world: World) -
         tree.git("reset", "-q", "--soft", "HEAD^")
 
 
+def test_a_lease_receipt_is_of_paths_and_of_no_content(world: World) -> None:
+    """The limit that docs/guards.md tells: without `admit` a copied trailer is taken, with the date of the other commit
+    and for what its lease covered; and no further."""
+    tree, bare = pushing(world, is_local=False)
+    tree.hold(world.file("a.txt"))
+    tree.add("a.txt", "changed\n")
+    trailer = tree.commit().splitlines()[-1]
+    date = tree.git("log", "-1", "--format=%aI")
+    tree.let_go(world.file("a.txt"))
+    tree.also.update({"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date})
+    tree.add("a.txt", "something else\n")
+    tree.git("commit", "-q", "--no-verify", "-m", f"m\n\n{trailer}")
+    tree.git("push", "-q")
+    assert bare.is_at(tree.git("rev-parse", "HEAD"))
+    tree.add("b/c.txt", "beside it\n")
+    tree.git("commit", "-q", "--no-verify", "-m", f"m\n\n{trailer}")
+    assert f"changes {world.file('b/c.txt')}, and no receipt" in tree.refused("push")
+
+
 def test_what_another_holds_by_now_is_not_pushed(world: World) -> None:
     alice, _ = pushing(world)
     alice.hold(world.file("a.txt"))
