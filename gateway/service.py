@@ -74,8 +74,7 @@ class WallClock(Protocol):
     def now_ms(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """A finished answer: `body` is a pure function of what is stored, so a replay has the same bytes.
 
     `error` names the refusal, if it is one, and `retry_after_ms` what that advises. `held_ms`: for how long at most the

@@ -8,7 +8,19 @@ from typing import Protocol
 
 from gateway.core.filing import is_filed_alike, terms_of
 from gateway.core.record_keys import timed_key
-from gateway.core.records import CLAIMS, Agent, Change, Claim, Dismissal, Pending, Record, Session, Timed, due_ms_of
+from gateway.core.records import (
+    CLAIMS,
+    FILED,
+    Agent,
+    Change,
+    Claim,
+    Dismissal,
+    Pending,
+    Record,
+    Session,
+    Timed,
+    due_ms_of,
+)
 from gateway.core.terms import Index
 
 
@@ -54,7 +66,7 @@ class Draft:
         changes = self._changes
         if record is None or isinstance(record, CLAIMS):
             self._stir(key, record)
-        elif isinstance(record, Session | Agent | Pending):
+        elif isinstance(record, FILED):
             self._file(key, record)
         if key in changes:
             self._undo.append((key, True, changes[key]))

@@ -489,6 +489,8 @@ Claim: TypeAlias = Lease | Delay | Ticket  # what stands on resources, and is fo
 CLAIMS = (Lease, Delay, Ticket)
 Timed: TypeAlias = Claim | Session  # what time alone does something to
 TIMED = (*CLAIMS, Session)
+FILED = (Session, Agent, Pending)  # what is found by other words than names
+FADING = (Waits, Edge, Session, Pending, Usage)  # the hot records that count until a moment, of themselves
 Record: TypeAlias = (
     Agent | Operator | Enroller | Root | LedgerKey | Keys | ApiKey | Session | Quota | Scheme | Claim | Handover | Edge
     | Principal | Waits | RuleSet | Usage | Counter | Dispute | Ended | Idempotency | Nonce | Burnt | Pending

@@ -8,6 +8,7 @@ Source: docs/protocol.md 14; security.md §5.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.errors import Busy, Fatal
 from gateway.ledger import receipts
@@ -29,12 +30,12 @@ class Confirmed:
     note: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """One decided request: `path` proves entry `seq` in the tree of the note `checkpoint`.
 
     `key_id` names the receipt key that made `signature`. `is_replay` is said in a header, never in the bytes. `rest`
-    are the entries of the commands that came as one request, in the same tree; `seq` is their header then.
+    are the entries of the commands that came as one request, in the same tree; `seq` is their header then. A tuple,
+    because each request makes one: it is made in less than half the time of a dataclass.
     """
 
     seq: int

@@ -17,7 +17,7 @@ from typing import TypeGuard
 from gateway.core.filing import is_filed_alike, terms_of
 from gateway.core.intake import SignedRequest
 from gateway.core.record_keys import COLD_PREFIXES, broken_name, burnt_key, ended_key, idempotency_key, nonce_key
-from gateway.core.records import TIMED, Change, Edge, Pending, Record, Session, Timed, Usage, Waits
+from gateway.core.records import FADING, TIMED, Change, Pending, Record, Session, Timed
 from gateway.core.terms import Index
 from verifier.approval import Approval
 from verifier.entries import rows_of
@@ -164,4 +164,4 @@ def _when(key: str, timed: Timed) -> tuple[int, int, str]:
 
 def _fades_at_ms(record: Record) -> int | None:
     """Return when a hot record no longer counts, None for one that only an entry ends."""
-    return record.until_ms if isinstance(record, Waits | Edge | Session | Pending | Usage) else None
+    return record.until_ms if isinstance(record, FADING) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,7 @@ async def test_a_retry_gets_the_same_bytes_also_after_a_restart_and_after_a_cras
     async def retry() -> None:
         for one, answer in zip(asked, first, strict=True):
             again = await world.ask(one.again())
-            assert again == replace(answer, is_replay=True)
+            assert again == answer._replace(is_replay=True)
             assert again.body() == answer.body()
 
     await retry()

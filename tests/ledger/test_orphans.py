@@ -79,7 +79,7 @@ async def test_an_answer_without_a_kept_note_is_the_same_bytes_at_another_node(t
     await b.acquire("C", "lock:3")
     assert answer.seq + 1 in unsigned(a.disk)
     again = await b.ask(asked.again())
-    assert again == replace(answer, is_replay=True) and again.body() == answer.body()
+    assert again == answer._replace(is_replay=True) and again.body() == answer.body()
     await end([a, b])
 
 
