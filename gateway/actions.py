@@ -180,26 +180,26 @@ _TABLE: tuple[Action, ...] = (
         "Ask others to approve one exact action",
         "Names who may approve and how many must. It holds nothing and keeps no lease: renew what you hold meanwhile. "
         "Asking for what only somebody can approve who waits for you is refused as a deadlock.",
-        _core("approval.ask"),
+        _core("asking.ask"),
     ),
     Action(
         "approval.give", "POST", ACTION_PATHS["approval.give"], "decision", "agent",
         "Approve what was asked for",
         "By a key that the request names, of an agent or an operator, with a signed statement of its own. That is good "
         "for one admission of exactly this action, within its time, under the rules that it names.",
-        _core("approval.give"),
+        _core("asking.give"),
     ),
     Action(
         "approval.decline", "POST", ACTION_PATHS["approval.decline"], "decision", "agent",
         "Decline what was asked for",
         "The request goes on as long as enough others are left who may approve.",
-        _core("approval.decline"),
+        _core("asking.decline"),
     ),
     Action(
         "approval.withdraw", "POST", ACTION_PATHS["approval.withdraw"], "decision", "agent",
         "Ask for an approval no longer",
         "By whoever asked. Statements that were given already are still good.",
-        _core("approval.withdraw"),
+        _core("asking.withdraw"),
     ),
     Action(
         "batch.submit", "POST", ACTION_PATHS["batch.submit"], "decision", "agent",

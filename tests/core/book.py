@@ -13,7 +13,7 @@ from gateway.core import (
     admission,
     agent,
     apikey,
-    approval,
+    asking,
     batch,
     breaking,
     handover,
@@ -64,10 +64,10 @@ DECIDERS: dict[str, ActionDecide] = {
     "session.beat": session.beat,
     "session.close": session.close,
     "coordination.admit": admission.admit,
-    "approval.ask": approval.ask,
-    "approval.give": approval.give,
-    "approval.decline": approval.decline,
-    "approval.withdraw": approval.withdraw,
+    "approval.ask": asking.ask,
+    "approval.give": asking.give,
+    "approval.decline": asking.decline,
+    "approval.withdraw": asking.withdraw,
     "rules.load": rules.load,
 }
 OPENED_MS = NOW_MS - 60_000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import PropertyMock, patch
 
-from gateway.core import approval as core
+from gateway.core import asking as core
 from gateway.core.deadlock import NO_CYCLE
 from gateway.core.records import Pending
 from tests.core.requests import (
