@@ -27,7 +27,7 @@ from gateway.guard.hook_hosts import HOSTS, INPUT_BYTES_MAX, BadInput, Call, Jso
 from gateway.guard.hook_options import Settings, parse_settings
 from gateway.guard.hook_state import Need, Shelf, State, steady_ms
 from gateway.guard.hook_tools import BadTool, touch_of
-from gateway.guard.shell_programs import Write
+from gateway.guard.shell_options import Write
 
 if TYPE_CHECKING:
     from gateway.guard.hook_paths import Found

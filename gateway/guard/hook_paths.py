@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gateway.guard.hook_state import Need, State
 from gateway.guard.paths import PathRefused, Place, is_tree, resource_of, shown_path
-from gateway.guard.shell_programs import Write
+from gateway.guard.shell_options import Write
 from verifier.entries import resource_hint
 
 OBJECTS_MAX = 256  # that one call may touch, where they are asked about one by one

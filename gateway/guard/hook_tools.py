@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from gateway.guard.hook_hosts import Call, Json, JsonObject
 from gateway.guard.shell import Reading, read
-from gateway.guard.shell_programs import Write
+from gateway.guard.shell_options import Write
 
 RUN_MS_MAX = 86_400_000  # longer than any lease
 FILES, SHELL, PATCH, READS = "files", "shell", "patch", "reads"

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gateway.guard.shell_git import git
-from gateway.guard.shell_programs import NUMBER, PROGRAMS, IsFolder, Write, literal, place
+from gateway.guard.shell_options import IsFolder, Write, literal, place
+from gateway.guard.shell_programs import NUMBER, PROGRAMS
 from gateway.guard.shell_words import CantSee, Operator, Redirect, Token, Word, cut
 
 _KEYWORDS = frozenset("if then elif else fi for while until do done case esac select function { } [[ coproc in".split())

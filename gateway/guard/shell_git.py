@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.guard.shell_programs import IsFolder, Options, Write, as_it_is, literal, moves, place, split
+from gateway.guard.shell_options import IsFolder, Options, Write, as_it_is, literal, place, split
+from gateway.guard.shell_programs import moves
 from gateway.guard.shell_words import CantSee, Word
 
 # Of the work tree they read, or touch only the index and git's own folder.

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.guard.shell import read
-from gateway.guard.shell_programs import PROGRAMS, Write
+from gateway.guard.shell_options import Write
+from gateway.guard.shell_programs import PROGRAMS
 from tests.guard.shell_table import ROWS, Row, reading, shown
 
 BASH = "/bin/bash"
