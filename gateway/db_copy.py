@@ -159,7 +159,7 @@ def _fill(file: RawFile, head: StoredHead, link: Link, ledger: int, start: int, 
     if found != copied:
         raise Fatal(f"{found} came into the database, of {copied}; nothing was kept of it")
     try:
-        link.commit(Statement(_HEAD, (*_moved(head), is_clean, MANNER, ledger)), fault=fault)
+        link.commit(Statement(_HEAD, (*_moved(head), is_clean, MANNER, ledger)), fault=fault, is_bounded=True)
     except Unknown as unknown:
         raise StartError(f"whether the copy was kept could not be found out ({unknown}); run this again") from unknown
     return copied

@@ -2,34 +2,37 @@
 
 Everything is made in a folder beside the wanted one and renamed at the end, so a directory that was made half is never
 taken for a ledger. Nothing that exists is ever overwritten: entry 0 can be written once, and its keys are its identity.
-It is written last: in a database it stays for ever, also when making the rest fails.
+It is written last: in a database it stays for ever. So there the folder is renamed first, with a note in it that nobody
+knows yet whether entry 0 is there, for if it is, its keys must not be lost. Who runs `init` again finds that out.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import unicodedata
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from gateway.client.profile import Address, write_profile
-from gateway.config import Settings, save_settings
+from gateway.config import Settings, load_settings, save_settings
 from gateway.core.append import Imprint, build_batch
 from gateway.core.opening import Opening, opened
 from gateway.core.parameters import Parameters
 from gateway.core.record_codec import encode_record
-from gateway.errors import HeadMoved, Unknown
+from gateway.errors import Busy, Fatal, HeadMoved, StartError, Unknown
 from gateway.ledger.checkpoint import encode_leaf, sign_batch
 from gateway.ledger.tree import EMPTY_EDGE, Growth
 from gateway.signer import Signer
 from gateway.store.contract import Store, StoredBatch, StoredHead, Upkeep
 from gateway.stores import LEDGER_FILE as LEDGER_FILE
-from gateway.stores import create_store, durability_of
-from keys.files import CUSTODY, new_key, sync_folder
+from gateway.stores import create_store, durability_of, open_store, origin_of, reaching
+from keys.files import CUSTODY, new_key, replace_file, sync_folder
 from keys.forms import root_vkey, signed_key_document
 from keys.publish import publish
 from keys.signing import SigningKey
@@ -39,12 +42,17 @@ from verifier.merkle import leaf_hash
 
 ENROLLER_FILE = "keys/enroller.key"
 SEAL_FILE = "keys/seal.key"
+DOUBT_FILE = "entry0.unknown"  # the note: the batch of entry 0, and what is told when it is there
 DEFAULT_DEV_ORIGIN = "localhost/dev"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class InitialiseError(Exception):
     """Nothing was made; the text says why and what to do."""
+
+
+class InDoubt(InitialiseError):
+    """Nobody knows whether entry 0 was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +108,67 @@ def public_url(authority: str) -> str:
 
 def initialise(plan: Plan, now_ms: int) -> Made:
     """Make the data directory of `plan`; entry 0 gets the time `now_ms`. InitialiseError when it can't be made."""
+    if (plan.folder / DOUBT_FILE).exists() and (found := _found_out(plan)) is not None:
+        return found
     _check(plan)
     stage = plan.folder.with_name(f".{plan.folder.name}.new-{secrets.token_hex(4)}")
     stage.mkdir(mode=0o700, parents=True)
     try:
-        made = _fill(stage, plan, now_ms)
+        made, batch, signer = _fill(stage, plan, now_ms)
+        store = create_store(stage, plan.settings, plan.origin)
+        if plan.settings.store:
+            return _open_in_database(stage, plan, store, made, batch, signer)
+        _write(store, batch, signer)
         os.replace(stage, plan.folder)
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         raise
     sync_folder(plan.folder.parent)
+    return made
+
+
+def _open_in_database(stage: Path, plan: Plan, store: Store, made: Made, batch: StoredBatch, signer: Signer) -> Made:
+    """Put the folder in its place, and write entry 0. What is not known to have failed leaves the folder there."""
+    folder = plan.folder
+    told = {"rootVkey": made.root_vkey, "genesis": made.genesis.hex(), "operator": made.operator, "url": made.url}
+    replace_file(stage / DOUBT_FILE, json.dumps({"batchId": batch.head.batch_id, **told}).encode())
+    os.replace(stage, folder)
+    sync_folder(folder.parent)
+    try:
+        with reaching(plan.settings):
+            _write(store, batch, signer)
+    except InDoubt as error:
+        raise InDoubt(
+            f"{error}. {folder} stays, for if it was, these are the ledger's keys. Run this again when `tallystick db"
+            f" check --store {plan.settings.store}` says fit: it finds out, and ends what was begun or begins anew"
+        ) from error
+    except (InitialiseError, StartError, Busy, Fatal):
+        shutil.rmtree(folder)
+        raise
+    return _ended(made)
+
+
+def _found_out(plan: Plan) -> Made | None:
+    """Return what an earlier run made, if its entry 0 is there; else it never will be, and its folder is taken away."""
+    folder, settings = plan.folder, load_settings(plan.folder)
+    if (origin_of(folder), settings.store) != (plan.origin, plan.settings.store):
+        raise InitialiseError(
+            f"{folder} has the keys of {origin_of(folder)} in {settings.store}, and nobody knows yet whether that was"
+            " opened. Run its `init` again, or choose another directory"
+        )
+    note = json.loads((folder / DOUBT_FILE).read_bytes())
+    with reaching(settings), closing(open_store(folder, settings)) as store:
+        has_landed = store.landed(note["batchId"])
+    if has_landed:
+        return _ended(Made(folder, note["rootVkey"], bytes.fromhex(note["genesis"]), note["operator"], note["url"]))
+    shutil.rmtree(folder)
+    return None
+
+
+def _ended(made: Made) -> Made:
+    """Take the note away: entry 0 is there."""
+    (made.folder / DOUBT_FILE).unlink()
+    sync_folder(made.folder)
     return made
 
 
@@ -126,7 +185,8 @@ def _check(plan: Plan) -> None:
         raise InitialiseError("--listen needs a port: clients are told where to go, and entry 0 names it")
 
 
-def _fill(stage: Path, plan: Plan, now_ms: int) -> Made:
+def _fill(stage: Path, plan: Plan, now_ms: int) -> tuple[Made, StoredBatch, Signer]:
+    """Make all but the ledger."""
     for name in ("keys", "root", "operator", CUSTODY):
         (stage / name).mkdir(mode=0o700)
     keys = _Keys(
@@ -144,9 +204,7 @@ def _fill(stage: Path, plan: Plan, now_ms: int) -> Made:
     document = KeyDocument(plan.origin, leaf_hash(leaf), 1, None, lines)
     publish(stage / "public", document, keys.root)
     save_settings(stage, plan.settings)
-    made = _profile(stage, plan, keys, document)
-    _write(create_store(stage, plan.settings, plan.origin), batch, signer)
-    return made
+    return _profile(stage, plan, keys, document), batch, signer
 
 
 def _entry_zero(plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int) -> tuple[bytes, StoredBatch]:
@@ -185,22 +243,23 @@ def _entry_zero(plan: Plan, keys: _Keys, lines: tuple[KeyLine, ...], now_ms: int
 
 
 def _write(store: Store, batch: StoredBatch, signer: Signer) -> None:
-    """Commit entry 0, then sign its checkpoint and keep it: size 1 is every newcomer's anchor."""
+    """Commit entry 0, then sign its checkpoint and keep it: size 1 is every newcomer's anchor. InDoubt: perhaps.
+
+    A start signs again what was not kept.
+    """
     try:
         if store.load().head is not None:
             raise InitialiseError(f"there is a ledger {signer.origin} in that database; choose another --origin")
         store.commit(batch, None)
-        store.keep(Upkeep(signed=(sign_batch(signer, 1, batch.head.root, batch.leaves),), is_closing=True))
+        with suppress(Busy, Unknown):
+            store.keep(Upkeep(signed=(sign_batch(signer, 1, batch.head.root, batch.leaves),), is_closing=True))
     except HeadMoved as moved:
         raise InitialiseError(
             f"nothing was written ({moved}). Try again; if somebody made a ledger {signer.origin} meanwhile, choose"
             " another --origin"
         ) from moved
-    except Unknown as error:
-        raise InitialiseError(
-            f"whether entry 0 was written could not be found out ({error}). Try again; if that says that there is a"
-            f" ledger {signer.origin}, its keys are lost: choose another --origin"
-        ) from error
+    except Unknown as unknown:
+        raise InDoubt(f"whether entry 0 was written could not be found out ({unknown})") from unknown
     finally:
         store.close()
 

@@ -158,6 +158,12 @@ def reaching(settings: Settings) -> Iterator[None]:
     except Busy as busy:
         if not settings.store:
             raise
+        if busy.reason == "outcome_unknown":
+            raise StartError(
+                f"the database at {settings.store} did not say whether it kept what was written; a stand-by is lost, or"
+                f" slow. Run this again when `tallystick db check --store {settings.store}` says that it is fit: that"
+                " is right whether it was kept or not"
+            ) from busy
         why = " ".join(str(getattr(busy, "text", busy)).split())
         raise StartError(
             f"the database at {settings.store} can't be used now ({why}). Check that it runs and takes connections from"

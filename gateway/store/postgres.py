@@ -182,7 +182,7 @@ class PostgresStore(Session):
         )  # fmt: skip
         hint = Statement("SELECT pg_notify(%b, %b)", (channel_of(self._ledger), str(batch.head.size)))
         self._commit(link, *begin, write, hint=hint)
-        self._is_opening = self._is_manner_accepted = False
+        self._is_opening = self._is_starting = self._is_manner_accepted = False
 
     # -- what others wrote, and what became of a batch -----------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class PostgresStore(Session):
             work.append(text.leave(self._ledger, self._node))
         else:
             work.append(text.barrier(self._ledger, self._node, self._manner))
-        forgotten: int = self._commit(link, *work)[at][0][0]
+        forgotten: int = self._commit(link, *work, is_last=upkeep.is_closing)[at][0][0]
         return forgotten
 
     def close(self) -> None:

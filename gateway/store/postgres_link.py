@@ -27,6 +27,7 @@ from keys.files import KeyFileError, read_credential
 
 CONNECT_SECONDS = 2
 SILENCE_SECONDS = 5  # of the other machine, after which a connection counts as gone
+COMMIT_SECONDS_MAX = 30.0  # that somebody who starts or makes something waits for a stand-by; a fail-over takes twenty
 LOCK_MS = 1_500  # less than a node may be silent while it has the head, so that who waits is told so
 RETRY_DISK_S = 5
 APPLICATION = "tallystick"
@@ -185,18 +186,22 @@ class Link:
             raise self._undone(error) from error
 
     def commit(
-        self, *statements: Statement, fault: Statement | None = None, hint: Statement | None = None
+        self,
+        *statements: Statement,
+        fault: Statement | None = None,
+        hint: Statement | None = None,
+        is_bounded: bool = False,
     ) -> list[list[tuple[Any, ...]]]:
         """Run statements and COMMIT in one round trip, and then the hint, whose fate does not matter; their rows.
 
-        `fault` is asked right after COMMIT, and says in a text why that may not be durable ("": it is). Unknown when
-        COMMIT was sent and did not come back clean. Any other error: nothing happened.
+        `fault` is asked right after COMMIT, and says why that may not be durable ("": it is). Unknown when COMMIT was
+        sent and did not come back clean, with `is_bounded` soon. Any other error: nothing happened.
         """
         self._check_alive()
         self._doubts.clear()
         sent: list[psycopg.Cursor[tuple[Any, ...]]] = []
         try:
-            with self._watched.call(), self._db.pipeline():
+            with self._watched.call(COMMIT_SECONDS_MAX if is_bounded else None), self._db.pipeline():
                 for one in (*statements, plain("COMMIT"), fault, hint):
                     if one is not None:
                         sent.append(self._execute(one))
@@ -240,6 +245,8 @@ class Link:
         """Tell what an error of a commit means. An error that leaves the session alive undid its transaction."""
         if self._doubts or self._db.broken or self._db.closed:
             self.close()
+            if self._watched.is_given_up:
+                return Unknown(f"COMMIT was not confirmed within {COMMIT_SECONDS_MAX:.0f} s")
             return Unknown(f"the connection was lost at COMMIT: {_text(error)} {'; '.join(self._doubts)}".strip())
         return self._undone(error)
 

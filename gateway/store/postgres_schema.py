@@ -151,7 +151,7 @@ def add_ledger(link: Link, origin: str) -> None:
 def _commit(link: Link) -> None:
     """Commit what does no harm when it is done twice. StartError when nobody knows whether it was kept."""
     try:
-        link.commit()
+        link.commit(is_bounded=True)
     except Unknown as unknown:
         raise StartError(
             f"whether the database kept what was made there could not be found out ({unknown}); run this again"

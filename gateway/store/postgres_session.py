@@ -30,6 +30,7 @@ class Session(Reads):
         self._url, self._origin, self._manner = url, origin, manner
         self._node = node or socket.gethostname()
         self._is_manner_accepted = is_manner_accepted
+        self._is_starting = True  # until its first batch: who starts it waits for the stand-by, but not for ever
         self._link: Link | None = None
         self._name = ""  # of the session, which no other has
         self._is_loaded = False
@@ -106,10 +107,12 @@ class Session(Reads):
             " change, start it once with --accept-manner"
         )
 
-    def _commit(self, link: Link, *statements: Statement, hint: Statement | None = None) -> list[list[tuple[Any, ...]]]:
+    def _commit(
+        self, link: Link, *statements: Statement, hint: Statement | None = None, is_last: bool = False
+    ) -> list[list[tuple[Any, ...]]]:
         """Commit. Unknown, too, when the server stopped to demand stand-bys meanwhile, which ends all waits for one."""
         fault = text.UNDEMANDED if self.durability == REPLICATED else None
-        return link.commit(*statements, fault=fault, hint=hint)
+        return link.commit(*statements, fault=fault, hint=hint, is_bounded=self._is_starting or is_last)
 
     def _end(self) -> None:
         """End the transaction, whichever it is, without a write. Never raises."""

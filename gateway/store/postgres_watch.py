@@ -2,9 +2,10 @@
 
 A thread looks at every call that lasts. When the server, asked on a new connection, has no session any more that works
 for it, the answer was sent and lost: our end of the connection is shut, the call fails, and a COMMIT is `Unknown`. A
-session at work, as one that waits for a stand-by, is waited for, however long; it is never cancelled. Nor is anything
-ended while no server can be asked: then nobody knows more than we do. After a fail-over the new primary is asked, which
-has no such session: so nobody waits for ever at an old one that lost its stand-bys.
+session at work, as one that waits for a stand-by, is waited for as long as who called said, else however long; it is
+never cancelled. Nor is anything else ended while no server can be asked: then nobody knows more than we do. After a
+fail-over the new primary is asked, which has no such session: so nobody waits for ever at an old one that lost its
+stand-bys.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ class Watched:
         self.pid = pid
         self._db = db
         self._since: float | None = None
+        self._until: float | None = None
+        self.is_given_up = False  # because nobody waits for it any more
         self._asked = 0.0
         _watch.add(self)
 
     @contextmanager
-    def call(self) -> Iterator[None]:
-        """Mark a call that waits for its answer."""
+    def call(self, seconds_max: float | None = None) -> Iterator[None]:
+        """Mark a call that waits for its answer, for `seconds_max` at most or as long as its session is at work."""
         self._since = self._asked = monotonic()
+        self._until = None if seconds_max is None else self._since + seconds_max
         try:
             yield
         finally:
@@ -48,16 +52,22 @@ class Watched:
     def is_due(self) -> bool:
         """Say whether it is time to ask about the call that waits, if one does."""
         now = monotonic()
-        if self._since is None or now - self._asked < PATIENCE_SECONDS:
+        if self._since is None or (now - self._asked < PATIENCE_SECONDS and not self._is_over()):
             return False
         self._asked = now
         return True
 
+    def _is_over(self) -> bool:
+        return self._until is not None and monotonic() >= self._until
+
     def look(self) -> None:
-        """Ask the server about the session; shut our end when it has nothing to do for us."""
+        """Ask the server about the session; shut our end when it has nothing to do for us, or nobody waits for it."""
         since = self._since
-        if is_at_work(self.parameters, self.pid) is False and since is not None and since == self._since:
-            _log.error("the answer of a database session was lost; its connection is given up")
+        is_over = self._is_over()
+        is_lost = is_over or is_at_work(self.parameters, self.pid) is False
+        if is_lost and since is not None and since == self._since:
+            self.is_given_up = is_over
+            _log.error("the answer of a database session was lost, or not waited for; its connection is given up")
             self._shut()
 
     def _shut(self) -> None:

@@ -19,10 +19,12 @@ import pytest
 from gateway.__main__ import main
 from gateway.client.exits import DONE, REFUSED
 from gateway.config import SETTINGS_FILE, load_settings
-from gateway.errors import Fatal, StartError, Unfit
+from gateway.errors import Fatal, StartError, Unfit, Unknown
+from gateway.initialise import DOUBT_FILE
 from gateway.key_commands import rotate
 from gateway.node_commands import copy_node
-from gateway.store.contract import Loaded
+from gateway.store import postgres_text
+from gateway.store.contract import Loaded, StoredBatch, StoredHead, Upkeep
 from gateway.store.postgres import PostgresStore
 from gateway.stores import open_reader
 from keys.files import CUSTODY
@@ -115,6 +117,55 @@ def test_of_two_who_open_one_ledger_at_once_one_is_told_that_nothing_of_it_was_w
     said = capsys.readouterr().err
     assert "nothing was written" in said and "choose another --origin" in said and "lost" not in said
     assert [path.name for path in tmp_path.iterdir()] == ["first"]
+
+
+@pytest.mark.parametrize("has_landed", [True, False])
+@pytest.mark.parametrize("end", [Unknown("the stand-by"), KeyboardInterrupt()])
+def test_an_init_that_does_not_know_whether_entry_0_landed_keeps_its_keys_and_the_next_one_finds_out(
+    end: BaseException, has_landed: bool, tmp_path: Path, database_url: str, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    commit, folder = PostgresStore.commit, tmp_path / "data"
+
+    def doubtful(store: PostgresStore, batch: StoredBatch, expected: StoredHead | None) -> None:
+        if has_landed:
+            commit(store, batch, expected)
+        raise end
+
+    monkeypatch.setattr(PostgresStore, "commit", doubtful)
+    with contextlib.suppress(KeyboardInterrupt):
+        assert init(folder, database_url, "--durability", "local") == 1
+    root = (folder / "public" / "root.vkey").read_text("ascii").strip()
+    monkeypatch.setattr(PostgresStore, "commit", commit)
+    assert main(["init", "--data", str(folder), "--origin", "gateway.example/b", "--store", database_url]) == 1
+    assert f"{folder} has the keys of {ORIGIN}" in capsys.readouterr().err
+    assert init(folder, database_url, "--durability", "local") == 0
+    assert (root in capsys.readouterr().out) == has_landed
+    assert [path.name for path in tmp_path.iterdir()] == ["data"] and not (folder / DOUBT_FILE).exists()
+    with contextlib.closing(open_reader(folder)) as reader:
+        (entry,) = reader.entries(0, 9)
+    made = (folder / "public" / "root.vkey").read_text("ascii").strip()
+    assert parse_leaf(entry.leaf).text("root") == made and (made == root) == has_landed
+    assert init(folder, database_url, "--durability", "local") == 1, "what is there is never touched"
+    assert "is not empty" in capsys.readouterr().err
+
+
+async def test_entry_0_is_signed_by_the_first_start_when_init_could_not_keep_its_signature(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = PostgresStore.keep
+
+    def lost(store: PostgresStore, upkeep: Upkeep) -> int:
+        raise Unknown("the stand-by")
+
+    monkeypatch.setattr(PostgresStore, "keep", lost)
+    made = make(tmp_path / "data", store=database_url)
+    monkeypatch.setattr(PostgresStore, "keep", keep)
+    monkeypatch.setattr(postgres_text, "LIVE_MS", 0)  # of who made it, which could not take its row away
+    async with world(tmp_path / "data", made) as place:
+        check_holds(place, await place.acquire("a", "lock:x"))
+        assert (await place.get("/api/v1/acp/ledger/receipts/0")).status == 200
+        place.audit()
 
 
 def test_a_database_that_would_not_keep_what_is_promised_gets_no_ledger(

@@ -1,19 +1,27 @@
 """What a gateway says while its database has no stand-by: unfit when none is demanded, stalled when it is silent."""
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
+from gateway.__main__ import main
 from gateway.config import load_settings
+from gateway.errors import StartError
+from gateway.initialise import DOUBT_FILE
 from gateway.node_commands import copy_node
+from gateway.store import postgres_link, postgres_schema
+from gateway.store.postgres import PostgresStore
+from gateway.stores import open_reader
 from tests.pg.pair import Pair
 from tests.web.test_decisions import check_holds, leaf_of
 from tests.web.test_problems import check_problem
-from tests.web.world import AUTHORITY, Message, Reply, World, make, world
+from tests.web.world import AUTHORITY, ORIGIN, Message, Reply, World, make, world
 
 pytestmark = pytest.mark.postgres
 SECONDS_MAX = 30.0
@@ -121,4 +129,80 @@ async def test_a_node_that_is_kept_from_the_head_by_a_silent_commit_is_not_ready
         await until_ready(place, 200)
         await until_ready(there, 200)
         assert (await there.acquire("a", "lock:z")).status == 200
+        place.audit()
+
+
+# -- a stand-by that dies while something is begun ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_link, "COMMIT_SECONDS_MAX", 2.0)
+
+
+def bereave(pair: Pair, monkeypatch: pytest.MonkeyPatch, place: object, name: str) -> None:
+    """Let the stand-by be gone when this is called next: its COMMIT waits."""
+    call = getattr(place, name)
+
+    def bereaved(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(place, name, call)
+        pair.stop_standby()
+        return call(*arguments, **options)
+
+    monkeypatch.setattr(place, name, bereaved)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "is_in_doubt"),
+    [(postgres_schema, "_commit", False), (PostgresStore, "_announce", False), (PostgresStore, "commit", True)],
+)
+def test_an_init_whose_stand_by_dies_ends_and_is_right_when_it_is_run_again(
+    place: object, name: str, is_in_doubt: bool, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], impatience: None,
+) -> None:  # fmt: skip
+    folder, database = tmp_path / "data", f"i{len(name)}"
+    url = pair.url(pair.primary.add_database(database).rpartition("/")[2])
+    command = ["init", "--data", str(folder), "--origin", ORIGIN, "--authority", AUTHORITY, "--store", url]
+    bereave(pair, monkeypatch, place, name)
+    try:
+        assert main(command) == 1
+        said = capsys.readouterr().err
+        assert "again" in said and "Traceback" not in said and folder.exists() == is_in_doubt
+        assert not is_in_doubt or ("not confirmed within 2 s" in said and f"{folder} stays" in said)
+        assert main(command) == 1, "it says what has to be well first"
+        assert "number of synchronous stand-bys is 0" in capsys.readouterr().err
+        assert folder.exists() == is_in_doubt
+    finally:
+        pair.start_standby()
+        pair.await_standby()
+    root = (folder / "public" / "root.vkey").read_text() if is_in_doubt else ""
+    assert main(command) == 0
+    made = (folder / "public" / "root.vkey").read_text()
+    assert made.strip() in capsys.readouterr().out and root in ("", made)
+    assert not (folder / DOUBT_FILE).exists() and {path.name for path in tmp_path.iterdir()} == {"data"}
+    with contextlib.closing(open_reader(folder)) as reader:
+        assert len(reader.entries(0, 9)) == 1
+    assert pair.primary.sql("select count(*) from tallystick.ledger", database=database) == [(1,)]
+
+
+async def test_a_start_whose_stand_by_dies_ends_or_shows_what_was_signed_and_the_next_one_starts(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, impatience: None
+) -> None:
+    pair.primary.add_database("starts")
+    made = make(tmp_path / "data", store=pair.url("starts"), durability="replicated")
+    bereave(pair, monkeypatch, PostgresStore, "_announce")
+    try:
+        with pytest.raises(StartError, match=r"did not say whether it kept .* Run this again .* whether it was kept"):
+            async with world(tmp_path / "data", made):
+                pass
+    finally:
+        pair.start_standby()
+        pair.await_standby()
+    bereave(pair, monkeypatch, PostgresStore, "commit")
+    async with world(tmp_path / "data", made, handler_seconds=20) as place:
+        assert (await place.get("/readyz")).status == 503
+        assert place.gateway.house.sequencer.confirmed.size == 1
+        pair.start_standby()
+        await until_ready(place, 200)
+        assert (await place.acquire("a", "lock:x")).status == 200
         place.audit()
