@@ -206,7 +206,8 @@ class _Hook:
 
         from gateway.client.errors import ClientError
         from gateway.guard.hook_keep import Denied as Refusal
-        from gateway.guard.hook_keep import Terms, act_of, keep, told
+        from gateway.guard.hook_keep import Terms, act_of, keep
+        from gateway.guard.hook_words import told
         from verifier.wire import Malformed
 
         assert self._call is not None, "it is its needs that are asked for"

@@ -30,20 +30,7 @@ from pathlib import Path
 from gateway.client.agent import Agent
 from gateway.client.batch import Outcome, acquiring, releasing, renewing
 from gateway.client.claim import claim
-from gateway.client.errors import (
-    ClientError,
-    Deadlock,
-    FenceStale,
-    HeldHere,
-    LeaseEnded,
-    LeaseHeld,
-    LockDelayed,
-    Queued,
-    Refused,
-    RequestRejected,
-    Unreachable,
-)
-from gateway.client.exits import explain, moment, seconds, shown
+from gateway.client.errors import ClientError, FenceStale, HeldHere, LeaseEnded, Refused
 from gateway.client.holdings import SeenLease
 from gateway.client.plain import PlainTransport
 from gateway.client.trust import Grant, beat_period_ms
@@ -52,6 +39,7 @@ from gateway.guard.changes import Need as Wanted
 from gateway.guard.changes import requests_of
 from gateway.guard.held import held_of
 from gateway.guard.hook_state import Kept, Need, State, around, steady_ms
+from gateway.guard.hook_words import lost, named, told, unclaimed
 from verifier.entries import ADMIT_RESOURCES_MAX, BATCH_COMMANDS_MAX, LEASE_ID, full_type
 from verifier.wire import JsonObject
 
@@ -154,17 +142,17 @@ async def _ask(
         commands.append(renewing(borrowed, ttl_ms=terms.ttl_ms))
     elif terms.is_taking:
         commands += [_acquiring(fresh, mode, terms) for mode in dict.fromkeys(need.mode for need in fresh)]
-    lost: list[Refused] = []
+    ended: list[Refused] = []
     refused: list[Refused] = []
     for index, outcome in enumerate(await _submit(agent, terms, commands)):
         if index < len(due):
-            _renewed(agent, state, due[index], outcome, needs, lost)
+            _renewed(agent, state, due[index], outcome, needs, ended)
         elif outcome.grant is not None:
             is_own = borrowed is None and outcome.receipt.type != _EXTENDED
             state.leases.append(_kept(agent, outcome.grant, is_own))
         elif outcome.refused is not None:
             refused.append(outcome.refused)
-    _judge(state, needs, lost, refused)
+    _judge(state, needs, ended, refused)
 
 
 async def _lengthen(agent: Agent, terms: Terms, state: State) -> None:
@@ -184,7 +172,7 @@ def _acquiring(needs: Iterable[Need], mode: str, terms: Terms) -> JsonObject:
 
 
 def _renewed(
-    agent: Agent, state: State, lease: Kept, outcome: Outcome, needs: Sequence[Need], lost: list[Refused]
+    agent: Agent, state: State, lease: Kept, outcome: Outcome, needs: Sequence[Need], ended: list[Refused]
 ) -> None:
     """Take in one renewal. That a lease ended is told to the first call that needs it, be it this one."""
     at = state.leases.index(lease)
@@ -193,30 +181,19 @@ def _renewed(
     elif isinstance(outcome.refused, LeaseEnded):
         if any(lease.covers(need) for need in needs):
             del state.leases[at]
-            lost.append(outcome.refused)
+            ended.append(outcome.refused)
         else:
             state.leases[at] = replace(lease, trust_ends_ms=0, ends_ms=0)
 
 
-def _judge(state: State, needs: Sequence[Need], lost: Sequence[Refused], refused: Sequence[Refused]) -> None:
-    if lost:
-        raise _lost(needs, lost[0])
+def _judge(state: State, needs: Sequence[Need], ended: Sequence[Refused], refused: Sequence[Refused]) -> None:
+    if ended:
+        raise Denied(lost(needs, ended[0]))
     if refused:
         raise Denied(told(refused[0]))
     left = state.uncovered(needs, steady_ms())
     if left:
-        need = left[0]
-        raise Denied(
-            f"{need.name}: no lease of this key is on it for {need.mode}, or it can't be relied on any more. Take one: "
-            f"tallystick lease acquire {need.name}" + ("" if need.mode == "write" else f" --mode {need.mode}")
-        )
-
-
-def _lost(needs: Sequence[Need], refused: Refused) -> Denied:
-    return Denied(
-        f"{_names(needs)}: the lease was lost ({refused.error}, entry {refused.receipt.seq}), and others may have "
-        f"written since. Read it again, then repeat the call: it takes the lease anew."
-    )
+        raise Denied(unclaimed(left[0]))
 
 
 async def _submit(agent: Agent, terms: Terms, commands: Sequence[JsonObject]) -> list[Outcome]:
@@ -263,9 +240,9 @@ async def _admit(agent: Agent, terms: Terms, state: State, act: Act) -> None:
                 )  # fmt: skip
             except FenceStale as refused:
                 state.leases.remove(lease)
-                raise _lost(covered, refused) from refused
+                raise Denied(lost(covered, refused)) from refused
     if left:
-        raise Denied(f"{_names(left)}: no lease that may be relied on covers it any more, so it was not asked about")
+        raise Denied(f"{named(left)}: no lease that may be relied on covers it any more, so it was not asked about")
 
 
 # -- checking only -----------------------------------------------------------------------------------------------------
@@ -287,49 +264,3 @@ async def _check(agent: Agent, terms: Terms, state: State, missing: Sequence[Nee
 
 def _folded(name: str) -> set[str]:
     return {one.lower() for one in around(name)}
-
-
-# -- words -------------------------------------------------------------------------------------------------------------
-
-
-def told(error: ClientError) -> str:
-    """Return who is in the way, until when, and what to do next, in sentences for a model and a person.
-
-    Others are named by their keys: a label may have been chosen by whoever bears it, and a model reads it as words.
-    """
-    match error:
-        case Deadlock():
-            order = " ".join(shown(name) for name in error.acquire_order)
-            return (
-                f"{shown(error.resource)} is held by {shown(error.holder)}, who waits for what this key holds (entry "
-                f"{error.receipt.seq}). Give something back; taken in this order nobody waits for ever: {order}"
-            )
-        case LeaseHeld():
-            return (
-                f"{shown(error.resource)} is held by {shown(error.holder)} for "
-                f"{shown(str(error.conflict.get('mode')))} until {moment(error.expires_at_ms)} (entry "
-                f"{error.receipt.seq}). Work on something else, or try again in {seconds(error.retry_after_ms)}; to "
-                f"wait in line: tallystick lease acquire {shown(error.resource)} --wait 60s"
-            )
-        case LockDelayed():
-            return (
-                f"{shown(error.resource)} may be had by its last holder {shown(error.holder)} alone until "
-                f"{moment(error.delay_until_ms)} (entry {error.receipt.seq}). Try again after that."
-            )
-        case Queued():
-            return (
-                f"{shown(error.resource)}: {shown(str(error.ahead.get('actor')))} waits for it and comes first (entry "
-                f"{error.receipt.seq}). Stand in line: tallystick lease acquire {shown(error.resource)} --wait 60s"
-            )
-        case Unreachable() | RequestRejected():
-            return f"the gateway did not decide: {_line(explain(error))}"
-        case _:
-            return _line(explain(error))
-
-
-def _names(needs: Sequence[Need]) -> str:
-    return " ".join(need.name for need in needs[:3]) + (" …" if len(needs) > 3 else "")
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
