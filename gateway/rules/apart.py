@@ -50,6 +50,8 @@ class Apart:
                     self._engine.keep(await asyncio.to_thread(Rules, text))
         except TimeoutError as error:
             raise Unchecked(f"looking it through took longer than {self._seconds:g} s, and was ended") from error
+        except OSError as error:
+            raise Unchecked(f"no process could be started to look it through: {error.strerror}") from error
         return faults
 
 

@@ -101,3 +101,11 @@ async def test_a_process_that_ends_by_itself_is_no_answer(monkeypatch: pytest.Mo
     monkeypatch.setattr(apart, "_COMMAND", (sys.executable, "-c", "import os; os.abort()"))
     with pytest.raises(Unchecked, match="ended with status -6"):
         await Apart(Engine("cedar/x")).review(ALL, ())
+
+
+async def test_where_no_process_can_be_started_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "_COMMAND", (str(tmp_path / "none"),))
+    with pytest.raises(Unchecked, match="no process could be started to look it through: No such file"):
+        await Apart(Engine("cedar/x")).review(ALL, ())
