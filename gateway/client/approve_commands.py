@@ -18,9 +18,9 @@ from pathlib import Path
 from gateway.actions import ACTIONS
 from gateway.client.admission import Ask
 from gateway.client.admit_commands import add_act, check_act, digest_of_act, digest_of_file
-from gateway.client.admitting import MODE_DEFAULT, open_ask
 from gateway.client.agent import Agent
 from gateway.client.approval import TTL_MS_DEFAULT, TTL_MS_MIN, Act, SignedApproval, approve
+from gateway.client.approving import MODE_DEFAULT, open_ask
 from gateway.client.errors import ClientError, ProfileError
 from gateway.client.exits import DONE, moment, shown
 from gateway.client.outcome import add_receipt, check_receipt_path, done
