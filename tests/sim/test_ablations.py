@@ -23,6 +23,7 @@ from gateway.core import (
     apikey,
     append,
     approval,
+    asking,
     authority,
     breaking,
     decide,
@@ -920,7 +921,7 @@ ABLATIONS = (
     ),
     Ablation(
         "time of approvals", "a yes of last year would count",
-        ("I3",), off(approval, "_over", nothing), APPROVED,
+        ("I3",), off(approval, "out_of_use", nothing), APPROVED,
     ),
     Ablation(
         "who approves", "an agent would say yes to itself",
@@ -928,7 +929,7 @@ ABLATIONS = (
     ),
     Ablation(
         "circles with asks", "an asker would wait for the word of one who waits for its lease",
-        ("approval", "I11"), off(approval, "find_plea_cycle", lambda *_: NO_CYCLE), PLEADING,
+        ("approval", "I11"), off(asking, "find_plea_cycle", lambda *_: NO_CYCLE), PLEADING,
     ),
     Ablation(
         "end of an ask", "an ask that has enough would go on to keep others waiting",
@@ -936,9 +937,16 @@ ABLATIONS = (
     ),
     Ablation(
         "answered once", "one approver would be two",
-        ("approval",), off(approval, "_has_answered", never), PLEADING,
+        ("approval",), off(asking, "_has_answered", never), PLEADING,
     ),
 )  # fmt: skip
+
+
+# Worlds that noticed when they were last looked through. They go first, so that the search is short; the others follow.
+LIKELY = {
+    "answered once": 25, "keys in force": 30, "touched sessions": 27, "soft search": 9, "token formula": 11,
+    "what batches touch": 11, "trial of one": 11, "leases in its way": 4, "burnt approvals": 4,
+}  # fmt: skip
 
 
 def first_violation(change: Change, seeds: Sequence[int]) -> Any:
@@ -949,12 +957,16 @@ def first_violation(change: Change, seeds: Sequence[int]) -> Any:
     return None
 
 
+def test_who_is_likely_to_notice_is_said_of_ablations_that_are_there() -> None:
+    assert LIKELY.keys() <= {ablation.name for ablation in ABLATIONS}
+
+
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=str)
 def test_without_it_the_simulator_finds_the_violation(ablation: Ablation, monkeypatch: Patch) -> None:
     """Scenarios L5 and L40, among others: without the compare-and-set two owners of one log write one number twice."""
     with monkeypatch.context() as patch:
         ablation.switch(patch)
-        found = first_violation(ablation.change, SEEDS)
+        found = first_violation(ablation.change, [*SEEDS[LIKELY.get(ablation.name, 0) :], *SEEDS])
     assert found is not None, f"nobody missed {ablation.name}: {ablation.why}"
     assert found.violation.name in ablation.lost, found.story()
     held = run(found.seed, ablation.change)
