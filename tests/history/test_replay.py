@@ -16,17 +16,20 @@ import pytest
 from tests.history.oracle import collisions_by_path, refusals
 from tests.history.replay import Ending, Replay, collisions_with_breaks
 from tests.history.trace import FOLDER, NAMES, Piece, is_here, read
+from tests.scale import drawn
 from tests.world import World
 
 needs_swarm = pytest.mark.skipif(not is_here("swarm"), reason=f"swarm.jsonl.gz is not in {FOLDER}; `made` ran instead")
 TRACES = [pytest.param(name, marks=needs_swarm if name == "swarm" else ()) for name in NAMES]
+
+HOLDS: list[tuple[int, Ending]] = [(300, "release"), (1_800, "lapse"), (30, "lapse"), (900, "release")]
 
 
 def exact(piece: Piece) -> frozenset[str]:
     return frozenset(f"repo:town/{path}" for path in piece.paths)
 
 
-@pytest.mark.parametrize("hold_s, ending", [(30, "lapse"), (300, "release"), (900, "release"), (1_800, "lapse")])
+@pytest.mark.parametrize("hold_s, ending", HOLDS[: drawn(4, share=2)])
 @pytest.mark.parametrize("name", TRACES)
 async def test_refused_is_exactly_what_lists_and_loops_refuse(
     name: str, hold_s: int, ending: Ending, tmp_path: Path
