@@ -59,6 +59,7 @@ class Writer(Batches):
     is_kept_out = False
     """Whether no batch could be begun for seconds: another node keeps the head, or the server has no room."""
     _kept_out_ms: int | None = None  # since when
+    _is_in_question = False  # another node started: the store says with the head whether this one may still write
     unfit: Unfit | None = None
     """Why nothing is decided until an operator has changed a setting, or brought a key; reads go on meanwhile."""
 
@@ -121,7 +122,8 @@ class Writer(Batches):
     def _is_due(self) -> bool:
         """Say whether there is something to be done that nobody asked for."""
         book = self._tail.book
-        if book is None or self.unfit is not None or self.is_away or self._kept_out_ms is not None:
+        is_doubtful = self.unfit is not None or self.is_away or self._kept_out_ms is not None or self._is_in_question
+        if book is None or is_doubtful:
             return True
         return bool(self._tail.view.due(self._clock.peek(book.head.time_ms), 1))
 
@@ -135,7 +137,7 @@ class Writer(Batches):
 
         Those for whom the time does not suffice leave `waiting` and stand in line again.
         """
-        self._serving = waiting
+        self._serving, self._is_in_question = waiting, False
         try:
             await self._insist(lambda: self._attempt(waiting))
         except Busy as busy:
@@ -218,8 +220,10 @@ class Writer(Batches):
         if book is None:
             await self._recover()
             return
+        epoch = book.head.epoch
         while moved := await self._in_thread(self._store.news, book.head):
             self._tail.follow(book, moved)
+        self._is_in_question = self._is_in_question or book.head.epoch > epoch
         self._check_keys()
         await self._confirm(book)
 

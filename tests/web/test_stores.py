@@ -311,6 +311,10 @@ async def test_a_node_with_another_engine_for_rules_does_not_start_beside_the_ri
             tmp_path / "second", made, listen_port=free_port(), is_manner_accepted=True, self_audit=False
         ) as new:
             new.agents = old.agents
+            async with asyncio.timeout(20):
+                while (await old.get("/readyz")).status == 200:  # noqa: ASYNC110  # nobody asks it for a decision
+                    await asyncio.sleep(0.1)
+            check_problem(await old.get("/readyz"), "store_unfit", 503)
             assert (await new.acquire("a", "lock:y")).status == 200
             check_problem(await old.acquire("a", "lock:z"), "store_unfit", 503)
             async with world(tmp_path / "third", made, listen_port=free_port(), self_audit=False) as more:
