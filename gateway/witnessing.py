@@ -28,6 +28,7 @@ from gateway.ledger.witness import Pace, Witnessing
 from gateway.ledger.witness_ask import Tree
 from gateway.ledger.witness_http import HttpWeb
 from gateway.ledger.witness_start import check_clock, check_sightings, is_heard, look_around
+from gateway.ledger.worker import Worker
 from gateway.service import Ledger
 from gateway.signer import Signer
 from gateway.stores import LedgerReader
@@ -180,6 +181,7 @@ class Duty:
 
     def __init__(self, reader: LedgerReader, clock: Clocks) -> None:
         self._reader, self._clock = reader, clock
+        self._worker = Worker("tallystick-duty")  # a silent database keeps a daemon's thread, and nobody from stopping
         self._holder = secrets.token_hex(8)
         self._until_ms = 0
 
@@ -201,17 +203,18 @@ class Duty:
                 self._until_ms = 0
                 with suppress(Busy, TimeoutError):
                     async with asyncio.timeout(DUTY_BACK_SECONDS):
-                        await asyncio.to_thread(self._reader.take_duty, DUTY, self._holder, 0)
+                        await self._worker.call(partial(self._reader.take_duty, DUTY, self._holder, 0))
+            self._worker.shutdown(wait=False)
 
     async def _look(self, witnessing: Witnessing) -> None:
         begun_ms = self._clock.boottime_ms()
-        if await asyncio.to_thread(self._reader.take_duty, DUTY, self._holder, DUTY_MS):
+        if await self._worker.call(partial(self._reader.take_duty, DUTY, self._holder, DUTY_MS)):
             if not self.is_ours():
                 _log.info("this node has the ledger's checkpoints cosigned")
             self._until_ms = begun_ms + DUTY_MS
             return
         self._until_ms = 0
-        kept = await asyncio.to_thread(_kept, self._reader)
+        kept = await self._worker.call(partial(_kept, self._reader))
         if kept is not None:
             await witnessing.learn(kept)
 

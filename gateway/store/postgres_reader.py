@@ -25,6 +25,7 @@ from gateway.store.postgres_link import Link, Lost
 from gateway.store.postgres_schema import check_version, ledger_of
 
 SEQS_PER_READ = 256  # a tile's, whose hashes may lie in as many batches
+CLOSE_SECONDS = 1.0  # for a call on another thread to end
 _BATCH: LiteralString = (
     "SELECT b.first_seq, b.size, b.root, s.note FROM tallystick.batch b"
     " LEFT JOIN tallystick.signed s USING (ledger, size) WHERE b.ledger = %s AND "
@@ -173,6 +174,9 @@ class PostgresReader(Reads):
         return self._link
 
     def close(self) -> None:
+        """Give the connection back, not under a call that uses it: one that is not answered keeps it."""
         self._is_closed = True
-        if self._link is not None:
-            self._link.close()
+        if self._one_at_a_time.acquire(timeout=CLOSE_SECONDS):
+            if self._link is not None:
+                self._link.close()
+            self._one_at_a_time.release()

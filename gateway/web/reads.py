@@ -8,17 +8,21 @@ happened yet. The pictures (waits, leases, agents) come from memory, write nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from gateway.core.records import Record, Timed
+from gateway.errors import Busy
 from gateway.ledger.sequencer import Sequencer
 from gateway.ledger.tree import load_edge
+from gateway.ledger.worker import Worker
 from gateway.store.contract import Reading
 from gateway.web.tiles import Tile, bundle, node_positions
 from verifier.merkle import EMPTY_ROOT
 
+STOP_S = 2.0  # for the read that is under way when the gateway stops
 T = TypeVar("T")
 
 
@@ -28,21 +32,30 @@ class ReadThread:
     def __init__(self, open_reader: Callable[[], Reading]) -> None:
         self._open_reader = open_reader
         self._reader: Reading | None = None
-        self._executor = ThreadPoolExecutor(1, "tallystick-reader")
+        self._worker = Worker("tallystick-reader")
 
     async def call(self, read: Callable[[Reading], T]) -> T:
-        """Return `read(reader)`, computed in the thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run, read)
+        """Return `read(reader)`, computed in the thread; nobody computes what nobody waits for any more."""
+        wanted = [read]
+        try:
+            return await self._worker.call(partial(self._run, wanted))
+        finally:
+            wanted.clear()
 
     async def close(self) -> None:
-        """Wait for the read that is under way and give the connection back."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._close_reader)
-        self._executor.shutdown(wait=True)
+        """Give the connection back, behind the read that is under way. One that is not answered, for the database is
+        silent, keeps nobody from stopping: the thread ends with the process."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self._worker.call(self._close_reader)
+        self._worker.shutdown(wait=False)
 
-    def _run(self, read: Callable[[Reading], T]) -> T:
+    def _run(self, wanted: Sequence[Callable[[Reading], T]]) -> T:
+        if not wanted:
+            raise Busy("stopping")
         if self._reader is None:
             self._reader = self._open_reader()
-        return read(self._reader)
+        return wanted[0](self._reader)
 
     def _close_reader(self) -> None:
         close = getattr(self._reader, "close", None)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from gateway.errors import Busy, Fatal, HeadMoved, Unfit, Unknown
-from gateway.store import postgres
+from gateway.store import postgres, postgres_reader
 from gateway.store.contract import StoredHead, Upkeep
 from gateway.store.postgres import PostgresStore, create
 from gateway.store.postgres_link import Link, Statement
@@ -428,6 +428,23 @@ def test_a_reader_connects_again_and_is_busy_meanwhile(engine: Postgres, store: 
     reader.close()
     with pytest.raises(Busy):
         reader.head()
+
+
+def test_a_reader_is_not_closed_under_a_call_on_another_thread(
+    engine: Postgres, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To free what libpq works with would end the process; a call that lasts keeps its connection."""
+    monkeypatch.setattr(postgres_reader, "CLOSE_SECONDS", 0.01)
+    Writer().write(store, 1)
+    reader = engine.read()
+    reader.head()
+    link = reader._link
+    assert link is not None
+    with reader._one_at_a_time:
+        reader.close()
+        assert not link.is_closed
+    reader.close()
+    assert link.is_closed
 
 
 # -- an outcome that is unknown ----------------------------------------------------------------------------------------

@@ -1,15 +1,20 @@
 """Reads: files of the log for everybody, entries for whoever may, never beyond the newest checkpoint."""
 
+import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import orjson
 import pytest
 
-from gateway.store.contract import StoredEntry
+from gateway.store.contract import Reading, StoredEntry
 from gateway.store.sqlite import Reader
+from gateway.web import reads
+from gateway.web.reads import ReadThread
 from keys.signing import SigningKey
 from tests.web.test_problems import check_problem
 from tests.web.world import ORIGIN, World, make, world
@@ -352,3 +357,57 @@ async def test_a_receipt_of_an_entry_that_was_changed_in_the_store_is_not_served
     monkeypatch.setattr(Reader, "entries", changed)
     check_problem(await public.get(f"{RECEIPTS}/{last}"), "entry_damaged", 500)
     assert (await public.get(f"{RECEIPTS}/0")).status == 200
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+class Stuck:
+    """A store that does not answer until it is let go."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = asyncio.Event(), threading.Event()
+        self.is_closed = False
+        self._loop = asyncio.get_running_loop()
+
+    def head(self) -> int:
+        self._loop.call_soon_threadsafe(self.asked.set)
+        assert self.answers.wait(60)
+        return 7
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_a_read_that_is_not_answered_keeps_nobody_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is a daemon's: the process may end under it. Else the connection is given back behind the read."""
+    monkeypatch.setattr(reads, "STOP_S", 0.05)
+    store, before = Stuck(), set(threading.enumerate())
+    thread = ReadThread(lambda: cast(Reading, store))
+    read = asyncio.create_task(thread.call(lambda reader: cast(Stuck, reader).head()))
+    await store.asked.wait()
+    await thread.close()
+    assert not read.done()
+    (own,) = set(threading.enumerate()) - before
+    assert own.daemon
+    store.answers.set()
+    assert await read == 7
+    await asyncio.to_thread(own.join, 60)
+    assert not own.is_alive()
+    assert store.is_closed
+
+
+async def test_a_read_that_nobody_waits_for_any_more_is_not_begun() -> None:
+    store = Stuck()
+    begun: list[Reading] = []
+    thread = ReadThread(lambda: cast(Reading, store))
+    first = asyncio.create_task(thread.call(lambda reader: cast(Stuck, reader).head()))
+    await store.asked.wait()
+    second = asyncio.create_task(thread.call(begun.append))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    store.answers.set()
+    assert await first == 7
+    await thread.close()
+    assert begun == [] and store.is_closed
