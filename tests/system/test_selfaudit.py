@@ -156,14 +156,15 @@ async def test_a_policed_ledger_that_can_not_be_asked_again_is_no_damage(
     """The child has no engine: it audits everything else, says so once, and the gateway goes on."""
     (tmp_path / "none").mkdir()
     (tmp_path / "none/cedarpy.py").write_text("raise ImportError('not installed')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "none"))
-    async with world(tmp_path / "data", make(tmp_path / "data"), self_audit=False) as place, audited(place) as audit:
+    async with world(tmp_path / "data", make(tmp_path / "data"), self_audit=False) as place:
         await policed(place)
-        await until(lambda: audit.size >= place.gateway.house.sequencer.confirmed.size)
-        await place.ask("b", "coordination.admit", resource="repo:x", **DONE)
-        await until(lambda: audit.unruled == 4)
-        assert audit.damage is None
-        assert (await place.get("/readyz")).status == 200
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "none"))
+        async with audited(place) as audit:
+            await until(lambda: audit.size >= place.gateway.house.sequencer.confirmed.size)
+            await place.ask("b", "coordination.admit", resource="repo:x", **DONE)
+            await until(lambda: audit.unruled == 4)
+            assert audit.damage is None
+            assert (await place.get("/readyz")).status == 200
     said = [record for record in caplog.records if "can't ask the rules again" in record.getMessage()]
     assert len(said) == 1
 
