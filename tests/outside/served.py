@@ -6,7 +6,7 @@ the SQLite store, the signer, the routes, the connections.
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,6 +19,7 @@ from aiohttp import web
 
 from gateway.config import Settings
 from gateway.ledger.tree import EMPTY_EDGE, Growth, prove_inclusion
+from gateway.news import News
 from gateway.signer import Signer
 from gateway.store.contract import StoredBatch, StoredHead
 from gateway.store.sqlite import Reader, SqliteStore
@@ -68,12 +69,12 @@ class Served:
         return encode_proof(Proof(index, path, self.note(size)))
 
 
-def write(database: Path) -> dict[int, bytes]:
-    """Commit the entries in six batches; the root at each batch's end."""
+def write(database: Path, sizes: Sequence[int]) -> dict[int, bytes]:
+    """Commit the entries, a batch up to each size; the root at each batch's end."""
     store = SqliteStore(database, may_create=True)
     head: StoredHead | None = None
     edge, roots = EMPTY_EDGE, {}
-    for start, stop in pairwise((0, *SIZES)):
+    for start, stop in pairwise((0, *sizes)):
         leaves = tuple(leaf(index) for index in range(start, stop))
         growth = Growth(edge, [leaf_hash(content) for content in leaves])
         new = StoredHead(stop, growth.root, sha256(leaves[-1]).digest(), 1_000 + stop, 1, f"batch-{stop}")
@@ -85,17 +86,17 @@ def write(database: Path) -> dict[int, bytes]:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Served]:
+def served(folder: Path, sizes: Sequence[int] = SIZES) -> Iterator[Served]:
     """Serve every size on a port of its own, from another thread, until the block ends."""
     database = folder / "ledger.sqlite3"
-    roots = write(database)
+    roots = write(database, sizes)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="served")
     thread.start()
     found = Served({}, database, roots)
     runners = []
     try:
-        for size in SIZES:
+        for size in sizes:
             runner, url = asyncio.run_coroutine_threadsafe(_open(found, size), loop).result(30)
             runners.append(runner)
             found.urls[size] = url
@@ -112,10 +113,12 @@ def served(folder: Path) -> Iterator[Served]:
 async def _open(found: Served, size: int) -> tuple[tuple[web.ServerRunner, ReadThread], str]:
     """Open a door whose newest confirmed checkpoint is that of `size`; the rooms that tiles need, and no others."""
     reads = ReadThread(lambda: Reader(found.database))
+    sequencer = SimpleNamespace(confirmed=SimpleNamespace(size=size, note=found.note(size)))
     house = SimpleNamespace(
         ledger=SimpleNamespace(origin=ORIGIN, is_public=True),
         published={},
-        sequencer=SimpleNamespace(confirmed=SimpleNamespace(size=size, note=found.note(size))),
+        sequencer=sequencer,
+        news=News(cast(Any, sequencer), is_shared=False),
         newest_witnessed=lambda: None,
         is_denied=lambda tile: False,
         reads=reads,
