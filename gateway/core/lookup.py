@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from gateway.core.draft import Draft, View
 from gateway.core.parameters import Parameters
 from gateway.core.record_keys import (
@@ -44,6 +46,7 @@ from gateway.core.records import (
     Pending,
     Principal,
     Quota,
+    Record,
     RuleSet,
     Scheme,
     Session,
@@ -53,25 +56,34 @@ from gateway.core.records import (
     Waits,
 )
 
+R = TypeVar("R", bound=Record)
+T = TypeVar("T", Edge, Waits, Ended, Idempotency, Nonce, Burnt, Pending)
+
+
+def _found(view: Draft | View, key: str, kind: type[R]) -> R | None:
+    record = view.get(key)
+    assert record is None or isinstance(record, kind), "under a key lies a record of its kind"
+    return record
+
+
+def _remembered(view: Draft | View, key: str, kind: type[T], t_ms: int) -> T | None:
+    """Return what still counts at `t_ms`."""
+    record = _found(view, key, kind)
+    return record if record and t_ms < record.until_ms else None
+
 
 def agent_at(view: Draft | View, did: str) -> Agent | None:
-    record = view.get(agent_key(did))
-    assert record is None or isinstance(record, Agent), "an agent key holds an agent"
-    return record
+    return _found(view, agent_key(did), Agent)
 
 
 def operator_at(view: Draft | View, did: str) -> Operator | None:
     """Return an operator, removed or in force."""
-    record = view.get(operator_key(did))
-    assert record is None or isinstance(record, Operator), "an operator key holds an operator"
-    return record
+    return _found(view, operator_key(did), Operator)
 
 
 def ledger_key_at(view: Draft | View, did: str) -> LedgerKey | None:
     """Return what is known of a raw key that signs, or signed, for the ledger."""
-    record = view.get(key_in_ledger(did))
-    assert record is None or isinstance(record, LedgerKey), "a place of keys holds a key of the ledger"
-    return record
+    return _found(view, key_in_ledger(did), LedgerKey)
 
 
 def keys_at(view: Draft | View, purpose: str) -> Keys:
@@ -82,122 +94,87 @@ def keys_at(view: Draft | View, purpose: str) -> Keys:
 
 
 def apikey_at(view: Draft | View, digest: str) -> ApiKey | None:
-    record = view.get(apikey_key(digest))
-    assert record is None or isinstance(record, ApiKey), "an API key's key holds an API key"
-    return record
+    return _found(view, apikey_key(digest), ApiKey)
 
 
 def session_at(view: Draft | View, did: str) -> Session | None:
     """Return a session, open or ended."""
-    record = view.get(session_key(did))
-    assert record is None or isinstance(record, Session), "a session key holds a session"
-    return record
+    return _found(view, session_key(did), Session)
 
 
 def quota_at(view: Draft | View, did: str) -> Quota:
     """Return what a trial agent has used up; nothing before its first entry."""
-    record = view.get(quota_key(did))
-    assert record is None or isinstance(record, Quota), "a quota key holds a quota"
-    return record or Quota(did, 0)
+    return _found(view, quota_key(did), Quota) or Quota(did, 0)
 
 
 def lease_at(view: Draft | View, lease_id: str) -> Lease | None:
-    record = view.get(lease_key(lease_id))
-    assert record is None or isinstance(record, Lease), "a lease key holds a lease"
-    return record
+    return _found(view, lease_key(lease_id), Lease)
 
 
 def ticket_at(view: Draft | View, ticket_id: str) -> Ticket | None:
-    record = view.get(ticket_key(ticket_id))
-    assert record is None or isinstance(record, Ticket), "a ticket key holds a ticket"
-    return record
+    return _found(view, ticket_key(ticket_id), Ticket)
 
 
 def handover_at(view: Draft | View, lease_id: str) -> Handover | None:
-    record = view.get(handover_key(lease_id))
-    assert record is None or isinstance(record, Handover), "a handover key holds an offer"
-    return record
+    return _found(view, handover_key(lease_id), Handover)
 
 
 def scheme_at(view: Draft | View, name: str) -> Scheme | None:
     """Return what an operator set for a scheme, None for one that nobody has set."""
-    record = view.get(scheme_key(name))
-    assert record is None or isinstance(record, Scheme), "a scheme key holds a scheme"
-    return record
+    return _found(view, scheme_key(name), Scheme)
 
 
 def edge_at(view: Draft | View, actor: str, t_ms: int) -> Edge | None:
     """Return the refused acquire for which an actor counts as waiting at `t_ms`."""
-    record = view.get(edge_key(actor))
-    assert record is None or isinstance(record, Edge), "an edge key holds an edge"
-    return record if record and t_ms < record.until_ms else None
+    return _remembered(view, edge_key(actor), Edge, t_ms)
 
 
 def principal_at(view: Draft | View, did: str, parameters: Parameters) -> Principal:
     """Return what is counted of a principal; one that never did anything stands at the start."""
-    record = view.get(principal_key(did))
-    assert record is None or isinstance(record, Principal), "a principal key holds a principal"
-    return record or Principal(did, parameters.trust_start, None, 0, 0, 0)
+    return _found(view, principal_key(did), Principal) or Principal(did, parameters.trust_start, None, 0, 0, 0)
 
 
 def counter_at(view: Draft | View, key: str) -> int:
     """Return a number of the ledger; 0 before it was first set."""
-    record = view.get(key)
-    assert record is None or isinstance(record, Counter), "a counter key holds a counter"
+    record = _found(view, key, Counter)
     return record.value if record else 0
 
 
 def rule_set_at(view: Draft | View) -> RuleSet | None:
     """Return the rules in force; None before any were loaded."""
-    record = view.get(RULES_KEY)
-    assert record is None or isinstance(record, RuleSet), "the place of the rules holds a rule set"
-    return record
+    return _found(view, RULES_KEY, RuleSet)
 
 
 def usage_at(view: Draft | View, of: UsageOf, name: str) -> Usage:
     """Return what was counted of somebody last, in whichever minute and day that was."""
-    record = view.get(usage_key(of, name))
-    assert record is None or isinstance(record, Usage), "a usage key holds usage"
-    return record or Usage(0, 0, 0, 0, 0, 0, 0, 0)
+    return _found(view, usage_key(of, name), Usage) or Usage(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def waits_at(view: Draft | View, principal: str, resource: str, t_ms: int) -> Waits | None:
     """Return the wait record that still counts at `t_ms`."""
-    record = view.get(wait_key(principal, resource))
-    assert record is None or isinstance(record, Waits), "a wait key holds waits"
-    return record if record and t_ms < record.until_ms else None
+    return _remembered(view, wait_key(principal, resource), Waits, t_ms)
 
 
 def ended_at(view: Draft | View, name: str, t_ms: int) -> Ended | None:
     """Return how the lease or ticket of this id ended, as long as that is remembered at `t_ms`."""
-    record = view.get(ended_key(name))
-    assert record is None or isinstance(record, Ended), "an ended key holds an end"
-    return record if record and t_ms < record.until_ms else None
+    return _remembered(view, ended_key(name), Ended, t_ms)
 
 
 def idempotency_at(view: Draft | View, actor: str, key: str, t_ms: int) -> Idempotency | None:
     """Return the decision under an idempotency key, as long as the key lives at `t_ms`."""
-    record = view.get(idempotency_key(actor, key))
-    assert record is None or isinstance(record, Idempotency), "an idempotency key holds a decision"
-    return record if record and t_ms < record.until_ms else None
+    return _remembered(view, idempotency_key(actor, key), Idempotency, t_ms)
 
 
 def nonce_at(view: Draft | View, actor: str, nonce: str, t_ms: int) -> Nonce | None:
     """Return the use of a nonce that could still be replayed at `t_ms`."""
-    record = view.get(nonce_key(actor, nonce))
-    assert record is None or isinstance(record, Nonce), "a nonce key holds a nonce"
-    return record if record and t_ms < record.until_ms else None
+    return _remembered(view, nonce_key(actor, nonce), Nonce, t_ms)
 
 
 def burnt_at(view: Draft | View, approver: str, nonce: str, t_ms: int) -> Burnt | None:
     """Return the use of an approval that could still be used again at `t_ms`."""
-    record = view.get(burnt_key(approver, nonce))
-    assert record is None or isinstance(record, Burnt), "a burnt key holds an approval that was used"
-    return record if record and t_ms < record.until_ms else None
+    return _remembered(view, burnt_key(approver, nonce), Burnt, t_ms)
 
 
 def pending_at(view: Draft | View, ask_id: str, t_ms: int) -> Pending | None:
     """Return an ask, live or over, as long as it is remembered at `t_ms`."""
-    record = view.get(ask_key(ask_id))
-    assert record is None or isinstance(record, Pending), "an ask key holds an ask"
-    return record if record and t_ms < record.until_ms else None
+    return _remembered(view, ask_key(ask_id), Pending, t_ms)
